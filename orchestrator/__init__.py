@@ -1,0 +1,1 @@
+"""gradmux: coded gradients from serverless workers, several models side by side."""

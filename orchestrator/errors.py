@@ -1,0 +1,71 @@
+"""The exceptions that end a run, and the exit code that each one gives the shell.
+
+    GradmuxError                 anything of ours; exit code 1
+    ├── ConfigError              the user asked for something that cannot be: exit code 2, before any worker is invoked
+    ├── PreflightError           credentials, bucket or function not usable: exit code 3
+    ├── QuotaError               the account allows fewer concurrent invocations than the job needs: exit code 4
+    └── RunStopped               the run ended early and can be resumed: exit code 5
+        ├── TaskFailed           one task failed more often than its budget allows
+        ├── DeadlinePassed       a round could not be decoded in time
+        └── BudgetSpent          the run reached the money it may cost
+
+What a round expects (slow, failed, throttled, late workers) is data, not an exception: see `ports.Arrival`.
+Read next: `ports.py`.
+"""
+
+from __future__ import annotations
+
+
+class GradmuxError(Exception):
+    """Anything that ends a run; its text is one line that says what to do."""
+
+    exit_code = 1
+
+
+class ConfigError(GradmuxError):
+    """The job, a parameter or an input file is wrong; nothing was invoked."""
+
+    exit_code = 2
+
+
+class PreflightError(GradmuxError):
+    """The place where the job should run is not usable (credentials, function, bucket)."""
+
+    exit_code = 3
+
+
+class QuotaError(GradmuxError):
+    """The account or the emulator allows fewer concurrent invocations than the job needs."""
+
+    exit_code = 4
+
+
+class RunStopped(GradmuxError):
+    """The run ended early with everything saved; `gradmux resume` continues it."""
+
+    exit_code = 5
+
+
+class TaskFailed(RunStopped):
+    """One task failed in every attempt of its budget."""
+
+    def __init__(self, *, round: int, worker: int, jobs: tuple[int, ...], attempts: int, reason: str) -> None:
+        self.round, self.worker, self.jobs, self.attempts, self.reason = round, worker, jobs, attempts, reason
+        named = ", ".join(map(str, jobs))
+        super().__init__(f"round {round}, worker {worker} (job {named}) failed in {attempts} attempts: {reason}")
+
+
+class DeadlinePassed(RunStopped):
+    """A round passed its deadline and what is missing could not be had again."""
+
+    def __init__(self, *, round: int, jobs: tuple[int, ...], deadline_s: float) -> None:
+        self.round, self.jobs, self.deadline_s = round, jobs, deadline_s
+        named = ", ".join(map(str, jobs))
+        super().__init__(
+            f"round {round} could not decode job {named} within deadline_s = {deadline_s:g}; "
+            "raise deadline_s, or set approximate = true to go on with the least-squares decode"
+        )
+
+
+class BudgetSpent(RunStopped):
+    """The run has cost what it may cost."""

@@ -1,0 +1,136 @@
+"""The doors between the loop and the world: a fleet invokes and owns the clock, a store keeps bytes, a trainer has tensors.
+
+Knows no scheme's inside, no AWS and no torch. `fleets/` implements `Fleet` (real endpoint, virtual time, replay),
+`store.py` implements `Store`, `training/trainer.py` implements `Trainer`. Read next: `loop.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from orchestrator.schemes.scheme import Slots
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One call of one worker: its tasks of one round, and which try this is."""
+
+    round: int
+    worker: int
+    attempt: int
+    """from 1"""
+    slots: Slots
+    load: float
+    """fraction of one batch that it processes"""
+    epoch: int = 0
+    """life of the run: bumped by every resume, so that answers to a former life are told apart"""
+
+
+class Outcome(StrEnum):
+    """How one invocation ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """the worker's own exception, NaN in every result, or a reply that does not parse"""
+    CRASHED = "crashed"
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMED_OUT = "timed_out"
+    THROTTLED = "throttled"
+    """429s beyond the fleet's patience"""
+    UNREACHABLE = "unreachable"
+    """5xx, connection or credential trouble beyond the fleet's patience"""
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What came of one invocation, in the fleet's clock. Slow, failed and late are ordinary cases of it."""
+
+    round: int
+    worker: int
+    attempt: int
+    at_s: float
+    """when it came, seconds of the fleet's clock"""
+    outcome: Outcome
+    slots: tuple[int, ...] = ()
+    """slots answered well (with a vector, unless in `skipped`)"""
+    results: Mapping[int, Any] = field(default_factory=dict)
+    """slot -> result (opaque here: the trainer combines them); empty in simulation"""
+    skipped: tuple[int, ...] = ()
+    """slots whose worker found nothing new to send (lazy schemes)"""
+    final: bool = True
+    """False for an early message of an invocation that is still running"""
+    billed_s: float = 0.0
+    worker_s: float = 0.0
+    """time inside the handler"""
+    cold: bool = False
+    error: str = ""
+    """one line, or the worker's traceback"""
+    epoch: int = 0
+
+
+class Fleet(Protocol):
+    """Invokes workers and owns the clock. Implementations pass one contract suite (`tests/orchestrator/fleet_contract.py`)."""
+
+    def now(self) -> float:
+        """Seconds of this fleet's clock; never goes back."""
+        ...
+
+    def invoke(self, invocations: Sequence[Invocation]) -> float:
+        """Sends them and returns at once with the instant that counts as their start."""
+        ...
+
+    def next(self, until_s: float | None) -> Arrival | None:
+        """The next arrival, in order of `at_s`; None when there is none by `until_s` (the clock then is at `until_s`).
+
+        With `until_s` None it waits as long as something is in flight, and returns None when nothing is.
+        Never returns an arrival whose `at_s` lies after `until_s`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees connections; what is in flight is abandoned (AWS cannot take an invocation back)."""
+        ...
+
+
+class Store(Protocol):
+    """Keeps bytes under names (S3, or memory). Key names are made by `store.Keys` alone."""
+
+    def put(self, key: str, data: bytes) -> None: ...
+    def get(self, key: str) -> bytes: ...
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Bytes start..end-1."""
+        ...
+
+    def exists(self, key: str) -> bool: ...
+    def delete(self, keys: Iterable[str]) -> None: ...
+    def list(self, prefix: str) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one decoded job told: means over the batch."""
+
+    loss: float
+    count: int
+    correct: int
+    gradient_norm: float
+
+
+class Trainer(Protocol):
+    """Holds the models. A job's weights are published once, before its first dispatch, and never change after."""
+
+    def publish(self, job: int) -> None:
+        """Makes the snapshot of the weights that `job` starts from available to workers."""
+        ...
+
+    def step(self, job: int, results: Sequence[tuple[Any, float]]) -> StepResult:
+        """Applies the gradient of `job`: sum of weight * result, divided by the decoded sample count."""
+        ...
+
+    def retire(self, job: int) -> None:
+        """No worker will need the snapshot of `job` any more."""
+        ...

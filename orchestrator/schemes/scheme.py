@@ -1,0 +1,254 @@
+"""What a scheme is: who computes what in each round, which answers suffice, and how to combine them.
+
+A scheme is a pure object: numpy in, numbers out. It never sees a tensor, a clock, a fleet or a file; every decode is a
+linear combination of results. The same object serves the simulator, the emulator and AWS.
+
+The life of one round, as the loop plays it::
+
+    tasks = scheme.assign(t)           # once, when round t is dispatched; rounds may overlap if the scheme says so
+    scheme.heard(key)                  # each result as it arrives, late ones too
+    scheme.decodable(job)              # asked often: must only count
+    scheme.decode(job)                 # once per job: weights by key, residual, amplification
+    scheme.end_round(t)                # once, when round t closes: what is missing now is missing
+
+Units: loads and chunk sizes are fractions of one batch. Read next: `codes.py`, then `multiplexed.py`, the richest scheme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+class Key(NamedTuple):
+    """Names one result: the answer of `worker` in `round` for its task in `slot`. Attempts share the key: they are equal."""
+
+    round: int
+    worker: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Lazy schemes: the worker need not answer when its gradient has hardly changed.
+
+    It answers "skipped" iff the squared distance between its gradient at the weights of this task's job and at those of
+    job `reference` is at most `threshold` (LAG-WK, Chen et al. 2018, eq. 8a).
+    """
+
+    reference: int
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One linear combination of chunk gradients: sum over c of coefficients[c] * gradient of chunks[c], for one job."""
+
+    job: int
+    chunks: tuple[int, ...]
+    coefficients: tuple[float, ...]
+    message: int = 0
+    """Which of the worker's answers carries it, in order (0 unless the scheme uses partial stragglers)."""
+    skip: Skip | None = None
+
+    def load(self, chunk_sizes: FloatArray) -> float:
+        """Fraction of one batch that this task processes."""
+        return float(sum(chunk_sizes[c] for c in self.chunks))
+
+
+Slots: TypeAlias = tuple[Task | None, ...]
+Assignment: TypeAlias = Mapping[int, Slots]
+"""Worker -> its tasks by slot. A worker that is not in the mapping (or has only None) is idle and is not invoked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How to combine results into one job's gradient sum: sum over keys of weights[key] * result[key].
+
+    The order of `weights` is canonical (by chunk, not by arrival), so that sums over it do not depend on who was first.
+    """
+
+    weights: Mapping[Key, float]
+    residual: float
+    """max over chunks of |sum_i a_i B[i, chunk] - 1|; 0 for an exact decode up to rounding."""
+    amplification: float
+    """sqrt(sum_i a_i^2 ||B_i||^2 / n): how much rounding noise of the results grows."""
+    missing: float = 0.0
+    """||a^T B - 1||^2 / chunks: the share of the gradient that is missing (approximate decodes only)."""
+
+
+class Distances(Protocol):
+    """What a lazy scheme may ask about weights; answered by the trainer, recorded, replayed by the simulator."""
+
+    def weights(self, job: int, other: int) -> float:
+        """Squared Euclidean distance between the weights that `job` and `other` (of one model) start from."""
+        ...
+
+    def gradients(self, key: Key, other: Key) -> float:
+        """Squared Euclidean distance between two results that are both kept."""
+        ...
+
+
+class StragglerModel(Protocol):
+    """A declared set of straggler patterns; the papers' wait rule closes a round only on a pattern inside it."""
+
+    def admits(self, late: BoolArray) -> bool:
+        """Would the pattern stay inside the model if exactly `late` (workers,) straggle in the current round?"""
+        ...
+
+    def commit(self, late: BoolArray) -> None:
+        """The current round closed with stragglers `late`; the next round is now the current one."""
+        ...
+
+
+class Scheme(Protocol):
+    """One run of one scheme over `jobs` gradients. Rounds and jobs count from 0."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def workers(self) -> int:
+        """n, logical workers 0..n-1."""
+        ...
+
+    @property
+    def jobs(self) -> int:
+        """J, gradients to decode."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """R, rounds to play: J + T for the round-synchronous schemes."""
+        ...
+
+    @property
+    def delay(self) -> int:
+        """T: job t starts in round t and is decoded by the end of round t + T. Needs M >= T + 1 models."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """False when decodes may be estimates (`fastest-k`, `agc`)."""
+        ...
+
+    @property
+    def overlapping(self) -> bool:
+        """True when rounds do not wait for each other: round t is dispatched when its job's model is ready (`pipeline`)."""
+        ...
+
+    @property
+    def binary(self) -> bool:
+        """True when all coefficients and weights are 0 or 1, so that results may travel as float16."""
+        ...
+
+    @property
+    def chunk_sizes(self) -> FloatArray:
+        """(chunks,) fractions of the batch, sum 1; the same for every job."""
+        ...
+
+    def assign(self, t: int) -> Assignment:
+        """The tasks of round t, given what was heard until now. Called once per round, when it is dispatched."""
+        ...
+
+    def heard(self, key: Key) -> None:
+        """The result `key` has arrived; late and unneeded ones are fine, a repeated key changes nothing."""
+        ...
+
+    def decodable(self, job: int) -> bool:
+        """Do the results heard until now suffice for `job`? Counts only; changes nothing."""
+        ...
+
+    def may_start(self, t: int) -> bool:
+        """May round t follow now: is every job due by round t-1 decodable, and can every other active one still meet its
+        deadline if nobody straggles from now on? Changes nothing. For t == rounds: are all jobs decodable?"""
+        ...
+
+    def end_round(self, t: int) -> tuple[int, ...]:
+        """Round t closes: returns the jobs due by now (not those that were due earlier)."""
+        ...
+
+    def decode(self, job: int) -> Decoding:
+        """The weights of a decodable job. Checks the residual numerically."""
+        ...
+
+    def estimate(self, job: int) -> Decoding:
+        """The best approximate (least-squares) decode of `job` from what was heard; `missing` says how much it lacks."""
+        ...
+
+    def wanted(self, t: int) -> tuple[int, ...]:
+        """Workers of round t whose answer is still missing and would help most if they were invoked again, in order."""
+        ...
+
+    def keeps(self) -> frozenset[Key]:
+        """Results heard that a later decode may still use; all others can be dropped."""
+        ...
+
+    def straggler_model(self, name: str) -> StragglerModel:
+        """The declared model by name: "bursty", "arbitrary" or "either". Raises ConfigError when it has no such model."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a scheme, as users write it."""
+
+    name: str
+    """Long name, as in job files: `max_stragglers`."""
+    letter: str
+    """The papers' letter, accepted everywhere too: `lambda`."""
+    kind: type
+    """int, float or str."""
+    default: int | float | str | None
+    """None: must be given."""
+    meaning: str
+    choices: tuple[str, ...] = ()
+
+
+Params: TypeAlias = Mapping[str, int | float | str]
+"""Long parameter name -> value, complete and of the right types (see `registry.parse_params`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a scheme is built for."""
+
+    workers: int
+    jobs: int
+    models: int = 1
+    """M, models side by side: job t belongs to model t mod M."""
+    seed: int = 0
+    """Seeds the random parts of codes (group permutations, Gaussian rows)."""
+    distances: Distances | None = None
+    """Lazy schemes only; None in pure simulation, where every trigger then fires."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeInfo:
+    """One line of the registry: everything that `gradmux schemes` prints, and how to build the scheme."""
+
+    name: str
+    title: str
+    build: Callable[[Params, Context], Scheme]
+    """Raises ConfigError that names the parameter, its value and what would fit."""
+    parameters: tuple[Parameter, ...]
+    constraints: str
+    load: str
+    """The formula of the normalised load, as text."""
+    delay: str
+    tolerates: str
+    costs: str
+    avoid: str
+    """When not to use it."""
+    source: str
+    example: str = field(default="")
+    """A worked example small enough to do by hand."""
+
+
+SchemeTable: TypeAlias = Sequence[SchemeInfo]
