@@ -1,0 +1,49 @@
+# gradmux: each target sets up .venv by itself; on a fresh clone only GNU make and Python 3.11 or newer are needed.
+# Another interpreter: make test PYTHON=/path/to/python3.12     Other pytest arguments: make test ARGS="-k schemes -x"
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+install: $(STAMP) ## Set up .venv with everything (done by the other targets when needed)
+
+$(STAMP): pyproject.toml constraints.txt
+	@PYTHON="$(PYTHON)" bash scripts/setup_venv.sh $(VENV)
+	@touch $@
+
+demo: $(STAMP) ## Train four models on emulated Lambda workers under five schemes and compare (no account needed)
+	@$(BIN)/gradmux demo $(ARGS)
+
+test: $(STAMP) ## Run all tests
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: $(STAMP) ## Check format, lint, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Format the code and mend what lint can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## Run the benchmarks: our figure beside the peer's, in one run
+	$(BIN)/python -m benchmarks $(ARGS)
+
+ifneq ($(wildcard benchmarks/soak.py),)
+.PHONY: soak
+soak: $(STAMP) ## Twenty minutes of jobs under all faults at once
+	$(BIN)/python -m benchmarks.soak $(ARGS)
+endif
+
+clean: ## Remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
