@@ -1,0 +1,43 @@
+"""S3 key names that a worker writes, all under the request's prefix, and the cancel marker that it reads.
+
+Every key carries the epoch and the attempt, so that answers to a former life of the run overwrite nothing.
+Knows no S3. Both sides import these from `contract.py`.
+"""
+
+from __future__ import annotations
+
+from lambda_worker.fields import ContractError
+from lambda_worker.messages import Request
+
+MAX_EPOCH_DIGITS = 18
+
+
+def result_key(request: Request, slot: int) -> str:
+    """The S3 key of one spilled result. Two executions of one attempt write the same bytes there."""
+    return f"{_stem(request)}/{slot}"
+
+
+def early_key(request: Request, message: int) -> str:
+    """The S3 key of the early reply (JSON, `parse_reply`) that holds the results of this message alone."""
+    return f"{_stem(request)}/early-{message}"
+
+
+def reply_key(request: Request) -> str:
+    """The S3 key of the whole reply (JSON, `parse_reply`), when `reply.post` asks for it."""
+    return f"{_stem(request)}/reply"
+
+
+def cancel_marker(epoch: int) -> bytes:
+    """The content of the cancel marker: every invocation of this epoch or an earlier one is not to compute."""
+    return str(epoch).encode()
+
+
+def cancelled_epoch(marker: bytes) -> int:
+    """The epoch in a cancel marker. Raises ContractError when it holds none."""
+    if not marker.isdigit() or len(marker) > MAX_EPOCH_DIGITS:
+        raise ContractError(f"cancel marker: expected an epoch in decimal digits, got {len(marker)} other bytes")
+    return int(marker)
+
+
+def _stem(request: Request) -> str:
+    return f"{request.reply.prefix}{request.epoch}-{request.round}-{request.worker}-{request.attempt}"
