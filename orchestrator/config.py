@@ -1,0 +1,200 @@
+"""What a job is, as the user writes it: validated once, frozen, and described by the JSON Schema of the same classes.
+
+Knows only shapes and ranges: not which schemes exist (`schemes/registry.py`), nor how a job file is read and how its
+mistakes are told (`job_file.py`). Read next: `job_file.py`.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Scalar: TypeAlias = bool | int | float | str
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]*$", max_length=120)]
+"""Names files and S3 keys too, hence only letters, digits and . _ = + -"""
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Section(BaseModel):
+    """One table of a job file: strict types, no unknown keys, never changed after."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ClusterConfig(Section):
+    """Where workers run and how many at once."""
+
+    backend: Literal["local", "aws"] = "local"
+    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = 64
+    """n, logical workers"""
+    concurrency: Annotated[int, Field(ge=1)] = 1000
+    """C, invocations in flight at any instant, at most; 1000 is what AWS grants an account at first"""
+    memory_mb: Annotated[int, Field(ge=128, le=10_240)] = 2048
+    timeout_s: Annotated[float, Field(gt=0, le=900)] = 60
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.workers != "auto" and self.workers > self.concurrency:
+            raise ValueError(
+                f"workers = {self.workers} do not fit concurrency = {self.concurrency}: "
+                "every round needs all of them in flight"
+            )
+        return self
+
+
+class SchemeConfig(Section):
+    """The scheme by name, its own parameters beside it (letters or long names), and when a round closes."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, int | float | str]
+
+    name: str
+    wait: Literal["earliest", "mu"] = "earliest"
+    mu: Annotated[float, Field(ge=0)] | None = None
+    """a worker is a straggler after (1 + mu) times the fastest answer"""
+    wait_out: Literal["until", "all"] = "until"
+    """rule mu, when the pattern leaves the scheme's model: admit answers until it conforms, or wait for all"""
+    straggler_model: Literal["bursty", "arbitrary", "either"] | None = None
+    """None: the widest model that the scheme declares"""
+    in_flight_cap: Share | None = None
+    """share of n that may still run when a round closes"""
+    harvest_late: bool = True
+    """answers that come in a later round count until their job's deadline"""
+    max_load: Annotated[float, Field(ge=1)] | None = None
+    """`auto` may use at most this multiple of 1/n"""
+    deadline_s: Annotated[float, Field(gt=0)] | None = None
+    """a round that cannot decode by then invokes what is missing once more, then stops"""
+    approximate: bool = False
+    """go on with the least-squares decode where a deadline would stop the job"""
+
+    @model_validator(mode="after")
+    def _rule_complete(self) -> Self:
+        if self.wait == "mu" and self.mu is None:
+            raise ValueError('wait = "mu" needs mu, for example mu = 1.0')
+        return self
+
+    @property
+    def parameters(self) -> dict[str, int | float | str]:
+        """The scheme's own parameters as written."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class DataConfig(Section):
+    """The rows to train on and to judge by."""
+
+    train: str
+    """built-in ("digits:train"), a path (.npz, .npy, .parquet, folder), or s3://bucket/prefix"""
+    eval: str | None = None
+    batch_size: Annotated[int, Field(ge=1)]
+    """rows of one step, shared out over the workers"""
+
+
+class TrainingConfig(Section):
+    """What all models of the job have in common."""
+
+    steps: Annotated[int, Field(ge=1)]
+    """per model"""
+    loss: str = "cross_entropy"
+    """a name in torch.nn.functional, or "module:function" """
+    seed: Annotated[int, Field(ge=0)] = 0
+    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    """steps of one model between checkpoints; 0: only at the end"""
+    dtype: Literal["float32", "float64"] = "float32"
+
+
+class OptimizerConfig(Section):
+    """A class of torch.optim by name, with its arguments beside it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = "SGD"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the optimizer's constructor gets beside the parameters."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class ModelConfig(Section):
+    """One model: how to make it and how to step it."""
+
+    name: Name
+    factory: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
+    """ "module:function" returning an nn.Module; the module is looked for beside the job file first"""
+    args: dict[str, Any] = Field(default_factory=dict)
+    optimizer: OptimizerConfig = OptimizerConfig()
+
+
+class EmulatorConfig(Section):
+    """How the local backend behaves: whose delays it plays and what goes wrong."""
+
+    delays: str = "none"
+    """ "none", a generator's name, or the path of a profile (.npz, .csv)"""
+    time_scale: Annotated[float, Field(gt=0)] = 1.0
+    """multiplies every injected delay"""
+    seed: Annotated[int, Field(ge=0)] = 0
+    faults: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    """kind -> share of invocations that suffer it"""
+
+
+class JobConfig(Section):
+    """A whole job: every section of the job file."""
+
+    name: Name = "job"
+    cluster: ClusterConfig = ClusterConfig()
+    scheme: SchemeConfig
+    data: DataConfig
+    training: TrainingConfig
+    models: Annotated[tuple[ModelConfig, ...], Field(min_length=1, strict=False)]
+    sweep: dict[str, Annotated[tuple[Any, ...], Field(min_length=1, strict=False)]] = Field(default_factory=dict)
+    """dotted key of a model -> values; each combination is one more model"""
+    emulator: EmulatorConfig = EmulatorConfig()
+
+    @model_validator(mode="after")
+    def _models_are_distinct(self) -> Self:
+        names = [model.name for model in self.expanded_models()]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"models: the name {twice[0]!r} occurs twice; every model needs its own")
+        return self
+
+    def expanded_models(self) -> tuple[ModelConfig, ...]:
+        """The models of the job in order: each of [[models]] once per combination of [sweep].
+
+        Raises: ValueError when a swept key or value does not fit a model.
+        """
+        combinations = [dict(zip(self.sweep, values, strict=True)) for values in product(*self.sweep.values())]
+        return tuple(_varied(model, combination) for model in self.models for combination in combinations)
+
+
+def _varied(model: ModelConfig, combination: dict[str, Any]) -> ModelConfig:
+    """`model` with the swept values put in, named after them: `mlp-lr=0.01`."""
+    if not combination:
+        return model
+    values = model.model_dump()
+    for key, value in combination.items():
+        _put(values, key, value)
+    suffix = "-".join(f"{key.rpartition('.')[2]}={_as_name(value)}" for key, value in combination.items())
+    values["name"] = f"{model.name}-{suffix}"
+    try:
+        return ModelConfig.model_validate(values)
+    except ValidationError as error:
+        raise ValueError(f"sweep: {suffix} does not give a valid model: {error.errors()[0]['msg']}") from None
+
+
+def _put(values: dict[str, Any], key: str, value: Any) -> None:
+    """Sets the value under a dotted key of a model: `optimizer.lr`, `args.hidden` or `factory`."""
+    head, _, rest = key.partition(".")
+    if head in ("args", "optimizer") and rest:
+        values[head][rest] = value
+    elif key == "factory":
+        values[key] = value
+    else:
+        raise ValueError(f"sweep: {key!r} is not a key of a model; use args.NAME, optimizer.NAME or factory")
+
+
+def _as_name(value: Any) -> str:
+    """A swept value as part of a name: what is not allowed there becomes `_`."""
+    return "".join(c if c.isalnum() or c in "._+-" else "_" for c in str(value))

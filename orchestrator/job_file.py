@@ -1,0 +1,213 @@
+"""Reads a job file: TOML, overrides of the command line, and every mistake told in one line of the user's own words.
+
+Knows no scheme, no data and no torch: it only yields a valid `JobConfig`. Read next: `config.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.config import JobConfig, ModelConfig
+from orchestrator.errors import ConfigError
+
+
+def load_job(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
+    """The job that the file `path` describes, with each `key=value` of `overrides` put over it.
+
+    Raises: ConfigError with one line per mistake: file, key, what is wrong, what would fit.
+    """
+    tree = _read_toml(path)
+    for override in overrides:
+        _apply(tree, override)
+    return parse_job(tree, source=path.name)
+
+
+def parse_job(tree: Mapping[str, Any], source: str) -> JobConfig:
+    """The job in `tree` (as tomllib reads it). `source` names it in errors.
+
+    Raises: ConfigError.
+    """
+    try:
+        return JobConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{source}: {line}" for line in _explain(error))) from None
+
+
+def job_schema() -> dict[str, Any]:
+    """The JSON Schema of a job file, for editors and other programs."""
+    return JobConfig.model_json_schema()
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such job file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path.name}: is not valid TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path.name}: is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+# Overrides
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    """Puts `a.b=value` into `tree`; the value is TOML, or a plain string when it is not."""
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {override}: must be KEY=VALUE, for example --set training.steps=50")
+    _merge(tree, _parse_override(key, value.strip()), override, ())
+
+
+def _parse_override(key: str, value: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(f"{key} = {value}")
+    except tomllib.TOMLDecodeError:
+        pass
+    try:
+        return tomllib.loads(f"{key} = {json.dumps(value)}")
+    except tomllib.TOMLDecodeError:
+        raise ConfigError(
+            f"--set {key}={value}: {key!r} is not a dotted key; "
+            "keys with a dot of their own need quotes: 'sweep.\"optimizer.lr\"=[0.1]'"
+        ) from None
+
+
+def _merge(into: Any, changes: Any, override: str, at: tuple[str, ...]) -> Any:
+    """`changes` put over `into`: tables key by key, an array by index, everything else replaced."""
+    if not isinstance(changes, dict):
+        return changes
+    if isinstance(into, dict):
+        for key, change in changes.items():
+            into[key] = _merge(into.get(key), change, override, (*at, key))
+        return into
+    if isinstance(into, list):
+        for key, change in changes.items():
+            index = _index(key, len(into), override, at)
+            into[index] = _merge(into[index], change, override, (*at, key))
+        return into
+    return _merge({}, changes, override, at)
+
+
+def _index(key: str, length: int, override: str, at: tuple[str, ...]) -> int:
+    if key.isdigit() and int(key) < length:
+        return int(key)
+    name = ".".join(at)
+    raise ConfigError(f"--set {override}: {name} is a list of {length}; use {name}.0 to {name}.{length - 1}")
+
+
+# Mistakes
+
+
+def _explain(error: ValidationError) -> list[str]:
+    """One line per mistake: the branches of a union are one mistake, and a list that lacks its bad items is none."""
+    mistakes: dict[str, list[Any]] = {}
+    for detail in error.errors(include_url=False):
+        mistakes.setdefault(_location(detail["loc"]), []).append(detail)
+    wrong_inside = {location.rpartition(".")[0] for location in mistakes}
+    parents = {parent for location in wrong_inside for parent in accumulate(location.split("."), "{}.{}".format)}
+    return [
+        _line(location, details) for location, details in mistakes.items() if location not in parents or not location
+    ]
+
+
+def _location(loc: tuple[int | str, ...]) -> str:
+    """`models.0.factory`; the branch of a union, which pydantic adds to the end, is left out."""
+    known: list[str] = []
+    for part in loc:
+        if isinstance(part, str) and (part.startswith(("literal[", "constrained-", "tuple[")) or part in _BRANCHES):
+            break
+        known.append(str(part))
+    return ".".join(known)
+
+
+_BRANCHES = frozenset({"int", "float", "str", "bool"})
+
+
+def _line(location: str, details: list[Any]) -> str:
+    key = f"{location}: " if location else ""
+    if len(details) > 1 and all(detail["type"] in _KINDS for detail in details):
+        kinds = " or ".join(dict.fromkeys(_KINDS[detail["type"]] for detail in details))
+        return f"{key}must be {kinds}{_is(details[0]['input'])}"
+    return f"{key}{_wrong(location, details[0])}"
+
+
+def _wrong(location: str, detail: Any) -> str:
+    """What is wrong with one value, and what would fit."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "missing":
+        return "is missing"
+    if kind == "extra_forbidden":
+        return _unknown_key(location)
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"must be {context['expected']}{_is(detail['input'])}"
+    if kind in _KINDS:
+        return f"must be {_KINDS[kind]}{_is(detail['input'])}"
+    if kind in _BOUNDS:
+        word, bound = _BOUNDS[kind]
+        return f"must be {word} {context[bound]:g}{_is(detail['input'])}"
+    if kind == "string_pattern_mismatch":
+        return f"{_PATTERNS[location.rpartition('.')[2]]}{_is(detail['input'])}"
+    if kind == "too_short":
+        return "must not be empty"
+    return f"{detail['msg'][0].lower()}{detail['msg'][1:]}{_is(detail['input'])}"
+
+
+_KINDS = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "tuple_type": "a list",
+}
+_BOUNDS = {
+    "greater_than": ("greater than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+_PATTERNS = {
+    "name": "must consist of letters, digits and . _ = + - only, and begin with a letter or digit",
+    "factory": 'must be "module:function"',
+}
+
+
+def _is(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return f" (is {text if len(text) <= 60 else text[:57] + '...'})"
+
+
+def _unknown_key(location: str) -> str:
+    """Says which keys the section has, the closest first."""
+    section, _, key = location.rpartition(".")
+    fields = _fields(section.split(".") if section else [])
+    close = get_close_matches(key, fields, n=1)
+    if close:
+        return f"is not a key of this section; did you mean {close[0]!r}?"
+    return f"is not a key of this section; it has {', '.join(fields)}"
+
+
+def _fields(section: list[str]) -> list[str]:
+    model: type[BaseModel] = JobConfig
+    for part in section:
+        if part.isdigit():
+            continue
+        annotation = model.model_fields[part].annotation
+        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else ModelConfig
+    return list(model.model_fields)
