@@ -1,0 +1,116 @@
+"""Batch normalisation under gradient coding: normalise with running statistics, send the sums that update them.
+
+A batch mean is no sum over samples, so a worker that normalised with its own rows' statistics could not be decoded.
+Instead every layer normalises as in evaluation, and for each the sums [count, sum x (C), sum x^2 (C)] over the rows
+travel, in float64, with the gradient. Decoded, they are those of the whole batch, and `update_running_statistics`
+does what torch does after a forward pass over the whole batch.
+
+Used by both sides. Read `gradient.py` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+__all__ = ["NormError", "freeze_norms", "norm_layers", "recording", "statistics_size", "update_running_statistics"]
+
+MIN_VALUES = 2
+"""A variance takes two values."""
+
+
+class NormError(ValueError):
+    """A normalisation layer that makes the gradient no sum over samples."""
+
+
+def norm_layers(model: nn.Module) -> list[_BatchNorm]:
+    """The batch-norm layers in `named_modules()` order, shared ones once.
+
+    Raises NormError for one that keeps no running statistics.
+    """
+    layers = []
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm):
+            if module.running_mean is None:
+                raise NormError(
+                    f"{name}: BatchNorm with track_running_stats=False normalises with the statistics of its batch, "
+                    "so its gradient is no sum over samples; track running statistics, or use GroupNorm or LayerNorm"
+                )
+            layers.append(module)
+    return layers
+
+
+def freeze_norms(model: nn.Module) -> None:
+    """Training mode, but batch normalisation with the running statistics."""
+    model.train()
+    for layer in norm_layers(model):
+        layer.eval()
+
+
+def statistics_size(layers: Sequence[_BatchNorm]) -> int:
+    """Elements of the statistics: 1 + 2 C for each layer."""
+    return sum(1 + 2 * layer.num_features for layer in layers)
+
+
+@contextmanager
+def recording(layers: Sequence[_BatchNorm]) -> Iterator[Tensor]:
+    """Within it, a float64 vector (statistics_size,) adds up what the layers see; one that runs twice adds twice."""
+    total = torch.zeros(statistics_size(layers), dtype=torch.float64)
+    hooks = [
+        layer.register_forward_pre_hook(_recorder(part))
+        for layer, part in zip(layers, _split(total, layers), strict=True)
+    ]
+    try:
+        yield total
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _recorder(part: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    def record(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        part.add_(_sums(inputs[0]))
+
+    return record
+
+
+def _split(statistics: Tensor, layers: Sequence[_BatchNorm]) -> Sequence[Tensor]:
+    """Each layer's part, as views."""
+    return torch.split(statistics, [1 + 2 * layer.num_features for layer in layers]) if layers else ()
+
+
+def _sums(activation: Tensor) -> Tensor:
+    """[count, sum x (C), sum x^2 (C)] of an activation (N, C, ...)."""
+    by_channel = activation.detach().to(torch.float64).transpose(0, 1).flatten(1)  # (C, count)
+    count = torch.tensor([by_channel.shape[1]], dtype=torch.float64)
+    return torch.cat((count, by_channel.sum(1), by_channel.square().sum(1)))
+
+
+@torch.no_grad()
+def update_running_statistics(model: nn.Module, statistics: Tensor) -> None:
+    """Updates running mean, variance and batch count as torch does for one batch with these decoded sums.
+
+    `statistics` is (statistics_size,), float64: the sums of the whole batch, after those of `SumIndex`.
+    """
+    layers = norm_layers(model)
+    size = statistics_size(layers)
+    if statistics.numel() != size:
+        raise ValueError(f"{statistics.numel()} statistics came, the model's batch-norm layers have {size}")
+    for layer, part in zip(layers, _split(statistics, layers), strict=True):
+        _update(layer, round(float(part[0])), *part[1:].chunk(2))
+
+
+def _update(layer: _BatchNorm, count: int, total: Tensor, squares: Tensor) -> None:
+    if count < MIN_VALUES or layer.running_mean is None or layer.running_var is None:
+        return  # the layer did not run
+    assert layer.num_batches_tracked is not None
+    layer.num_batches_tracked.add_(1)
+    factor = 1.0 / float(layer.num_batches_tracked) if layer.momentum is None else layer.momentum
+    mean = total / count
+    variance = (squares / count - mean.square()).clamp_(min=0.0) * (count / (count - 1))
+    layer.running_mean.lerp_(mean.to(layer.running_mean.dtype), factor)
+    layer.running_var.lerp_(variance.to(layer.running_var.dtype), factor)
