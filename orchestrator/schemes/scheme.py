@@ -11,7 +11,8 @@ The life of one round, as the loop plays it::
     scheme.decode(job)                 # once per job: weights by key, residual, amplification
     scheme.end_round(t)                # once, when round t closes: what is missing now is missing
 
-Units: loads and chunk sizes are fractions of one batch. Read next: `codes.py`, then `multiplexed.py`, the richest scheme.
+Units: loads and chunk sizes are fractions of one batch. Read next: `codes/code.py`, then `multiplexed.py`, the richest
+scheme.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 class Key(NamedTuple):
-    """Names one result: the answer of `worker` in `round` for its task in `slot`. Attempts share the key: they are equal."""
+    """Names one result: the answer of `worker` in `round` for its task in `slot`.
+
+    Attempts share the key: they are equal.
+    """
 
     round: int
     worker: int
@@ -140,7 +144,7 @@ class Scheme(Protocol):
 
     @property
     def overlapping(self) -> bool:
-        """True when rounds do not wait for each other: round t is dispatched when its job's model is ready (`pipeline`)."""
+        """True when rounds do not wait for each other: round t goes out when its job's model is ready (`pipeline`)."""
         ...
 
     @property
@@ -166,8 +170,11 @@ class Scheme(Protocol):
         ...
 
     def may_start(self, t: int) -> bool:
-        """May round t follow now: is every job due by round t-1 decodable, and can every other active one still meet its
-        deadline if nobody straggles from now on? Changes nothing. For t == rounds: are all jobs decodable?"""
+        """May round t follow now? Changes nothing.
+
+        Is every job due by round t-1 decodable, and can every other active one still meet its deadline if nobody
+        straggles from now on? For t == rounds: are all jobs decodable?
+        """
         ...
 
     def end_round(self, t: int) -> tuple[int, ...]:
@@ -179,11 +186,11 @@ class Scheme(Protocol):
         ...
 
     def estimate(self, job: int) -> Decoding:
-        """The best approximate (least-squares) decode of `job` from what was heard; `missing` says how much it lacks."""
+        """The least-squares decode of `job` from what was heard; `missing` says how much it lacks."""
         ...
 
     def wanted(self, t: int) -> tuple[int, ...]:
-        """Workers of round t whose answer is still missing and would help most if they were invoked again, in order."""
+        """Workers of round t whose answer is missing and would help if they were invoked again, most helpful first."""
         ...
 
     def keeps(self) -> frozenset[Key]:
@@ -191,7 +198,10 @@ class Scheme(Protocol):
         ...
 
     def straggler_model(self, name: str) -> StragglerModel:
-        """The declared model by name: "bursty", "arbitrary" or "either". Raises ConfigError when it has no such model."""
+        """The declared model by name: "bursty", "arbitrary" or "either".
+
+        Raises: ConfigError when it has no such model.
+        """
         ...
 
 

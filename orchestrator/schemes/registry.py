@@ -1,0 +1,139 @@
+"""The table of schemes: names, parameters, and how text becomes a scheme object.
+
+A scheme defined elsewhere joins by `register(info)`, or by an entry point of group "gradmux.schemes" that names its
+`SchemeInfo`. Every mistake of the user is one `ConfigError` line that says what fits. Read next: any scheme's file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+
+from orchestrator.errors import ConfigError
+from orchestrator.schemes import gradient_coding, uncoded
+from orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, SchemeInfo
+
+ENTRY_POINTS = "gradmux.schemes"
+
+REGISTRY: dict[str, SchemeInfo] = {
+    info.name: info
+    for info in (
+        uncoded.INFO,
+        gradient_coding.INFO,
+    )
+}
+"""Name -> scheme, in the order in which lists show them."""
+
+
+def register(info: SchemeInfo) -> None:
+    """Adds a scheme; the same one twice is fine. Raises: ConfigError when its name is taken by another."""
+    known = REGISTRY.setdefault(info.name, info)
+    if known is not info:
+        raise ConfigError(f"scheme {info.name!r} is already registered ({known.title}): give yours another name")
+
+
+def load_plugins() -> None:
+    """Registers the schemes that installed distributions offer. Raises: ConfigError that names the entry point."""
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            info = point.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"scheme {point.name!r} cannot be loaded from {point.value}: {error}") from error
+        if not isinstance(info, SchemeInfo):
+            raise ConfigError(f"scheme {point.name!r}: {point.value} is a {type(info).__name__}, not a SchemeInfo")
+        register(info)
+
+
+def get(name: str) -> SchemeInfo:
+    """The scheme called `name`, plugins included. Raises: ConfigError with the closest name and all names."""
+    if name not in REGISTRY:
+        load_plugins()
+    if name not in REGISTRY:
+        raise ConfigError(f"unknown scheme {name!r}{_closest(name, REGISTRY)}; schemes: {', '.join(REGISTRY)}")
+    return REGISTRY[name]
+
+
+def parse_params(info: SchemeInfo, given: Mapping[str, str | int | float]) -> dict[str, int | float | str]:
+    """Long name -> value for all parameters of `info`, from long names or letters and text or numbers.
+
+    Raises: ConfigError for an unknown, missing or doubly given parameter, or a value of the wrong type.
+    """
+    by_key = {key: parameter for parameter in info.parameters for key in (parameter.letter, parameter.name)}
+    values: dict[str, int | float | str] = {}
+    for key, value in given.items():
+        if key not in by_key:
+            raise ConfigError(f"{info.name} has no parameter {key!r}{_closest(key, by_key)}; {_takes(info)}")
+        parameter = by_key[key]
+        if parameter.name in values:
+            raise ConfigError(f"{info.name}: {_label(parameter)} is given twice: keep one of {_spellings(parameter)}")
+        values[parameter.name] = _value(info, parameter, value)
+    return {parameter.name: _chosen(info, parameter, values) for parameter in info.parameters}
+
+
+def build_scheme(name: str, given: Mapping[str, str | int | float], context: Context) -> Scheme:
+    """The scheme `name` with these parameters for `context`. Raises: ConfigError for anything that does not fit."""
+    info = get(name)
+    if context.workers < 1:
+        raise ConfigError(f"workers (n) = {context.workers}: at least 1 worker is needed")
+    if context.jobs < 1:
+        raise ConfigError(f"jobs (J) = {context.jobs}: at least 1 gradient is needed")
+    if context.seed < 0:
+        raise ConfigError(f"seed = {context.seed}: use a whole number >= 0")
+    params: Params = parse_params(info, given)
+    return info.build(params, context)
+
+
+def _chosen(info: SchemeInfo, parameter: Parameter, values: Mapping[str, int | float | str]) -> int | float | str:
+    value = values.get(parameter.name, parameter.default)
+    if value is None:
+        raise ConfigError(f"{info.name} needs {_label(parameter)}: {parameter.meaning}; {_takes(info)}")
+    return value
+
+
+def _value(info: SchemeInfo, parameter: Parameter, given: str | int | float) -> int | float | str:
+    """`given` as the parameter's type; 3, "3" and 3.0 are all the whole number 3."""
+    if parameter.kind is str:
+        return _choice(info, parameter, str(given))
+    number = _number(given)
+    if number is None or (parameter.kind is int and number != int(number)):
+        wanted = "a whole number" if parameter.kind is int else "a number"
+        raise ConfigError(f"{info.name}: {_label(parameter)} = {given!r} is not {wanted}")
+    return int(number) if parameter.kind is int else number
+
+
+def _number(given: str | int | float) -> float | None:
+    if isinstance(given, bool):
+        return None
+    try:
+        number = float(given)
+    except ValueError:
+        return None
+    return number if abs(number) < float("inf") else None
+
+
+def _choice(info: SchemeInfo, parameter: Parameter, given: str) -> str:
+    if parameter.choices and given not in parameter.choices:
+        named = ", ".join(parameter.choices)
+        raise ConfigError(f"{info.name}: {_label(parameter)} = {given!r} is not one of {named}")
+    return given
+
+
+def _label(parameter: Parameter) -> str:
+    """`lambda (max_stragglers)`, or just the name when there is no other letter."""
+    return parameter.name if parameter.letter == parameter.name else f"{parameter.letter} ({parameter.name})"
+
+
+def _spellings(parameter: Parameter) -> str:
+    return f"{parameter.letter} and {parameter.name}"
+
+
+def _takes(info: SchemeInfo) -> str:
+    if not info.parameters:
+        return "it takes none"
+    return "it takes " + ", ".join(_label(parameter) for parameter in info.parameters)
+
+
+def _closest(name: str, names: Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""
