@@ -31,6 +31,8 @@ class ClusterConfig(Section):
     """n, logical workers"""
     concurrency: Annotated[int, Field(ge=1)] = 1000
     """C, invocations in flight at any instant, at most; 1000 is what AWS grants an account at first"""
+    attempts: Annotated[int, Field(ge=1)] = 3
+    """tries per worker and round, failures and backups together"""
     memory_mb: Annotated[int, Field(ge=128, le=10_240)] = 2048
     timeout_s: Annotated[float, Field(gt=0, le=900)] = 60
 

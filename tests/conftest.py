@@ -1,4 +1,4 @@
-"""What every test shares: no way to a real cloud account, repeatable examples, and the optional material beside the project."""
+"""What every test shares: no way to a real cloud account, repeatable examples, the material beside the project."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _no_cloud_account(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of measured profiles and oracle cases that may lie beside the project; tests that need it skip without."""
+    """The folder of measured profiles and oracle cases that may lie beside the project, else a skip."""
     folder = PROJECT.parent / "shared"
     if not folder.is_dir():
         pytest.skip("no folder `shared` with measured profiles beside the project")

@@ -1,0 +1,92 @@
+"""The entry of the command `gradmux`: finds the command, runs it, and turns what ended it into one line and an exit code.
+
+Knows no command from inside; each is a file of `commands/`, imported when it is asked for. Read next: `options.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import click
+
+from cli.options import Settings, common_options
+from cli.output import report_error
+from orchestrator.errors import GradmuxError
+
+COMMANDS = ("demo", "submit", "simulate", "schemes", "profile", "data", "local", "completion")
+"""In the order of `gradmux --help`; each names its file and the function in it."""
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+class LazyGroup(click.Group):
+    """Imports a command's file when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"cli.commands.{cmd_name}"), f"{cmd_name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(
+                f"there is no command {args[0]!r}{_closest(args[0])}; `gradmux --help` lists them", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+
+def _closest(word: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, COMMANDS, n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="gradmux", prog_name="gradmux")
+@common_options
+def gradmux() -> None:
+    """Train several PyTorch models side by side on serverless workers; slow workers cost nothing, gradients stay exact.
+
+    Start with `gradmux demo`: it needs no account.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and gives its exit code: 0 done, 2 usage or configuration, others as `errors.py` says."""
+    settings = Settings()
+    try:
+        code = gradmux.main(args=list(arguments), prog_name="gradmux", standalone_mode=False, obj=settings)
+    except click.ClickException as error:
+        return _told(error.format_message(), error.exit_code, arguments)
+    except GradmuxError as error:
+        return _told(str(error), error.exit_code, arguments)
+    except (KeyboardInterrupt, click.Abort):
+        return _told("interrupted", INTERRUPTED, arguments)
+    return code if isinstance(code, int) else 0
+
+
+def _told(message: str, exit_code: int, arguments: Sequence[str]) -> int:
+    report_error(message, exit_code, as_json="--json" in arguments)
+    return exit_code
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    sys.exit(TERMINATED)
+
+
+def main() -> None:
+    """The console script. SIGTERM unwinds like an exception, so that no process of ours stays behind."""
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(run(sys.argv[1:]))
