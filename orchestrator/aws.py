@@ -1,0 +1,72 @@
+"""The door to botocore: whose credentials, which region, which endpoint. Everything else about AWS is said elsewhere.
+
+Honours what AWS's own tools honour: profiles, `AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_LAMBDA` and `_S3`,
+container and instance roles. Makes no request. Used by `store.py` and `fleets/lambda_fleet.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import botocore.session
+from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError, NoRegionError
+
+from orchestrator.errors import PreflightError
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one AWS service is reached."""
+
+    service: str
+    url: str
+    """No slash at its end."""
+    region: str
+
+    @property
+    def custom(self) -> bool:
+        """Not the region's ordinary public endpoint: an emulator, a compatible store, a VPC or FIPS endpoint."""
+        public = (f"https://{self.service}.{self.region}.amazonaws.com", f"https://{self.service}.amazonaws.com")
+        return self.url not in public
+
+
+def new_session(profile: str | None = None) -> botocore.session.Session:
+    """A botocore session of its own, so that threads share none. Raises PreflightError for an unknown profile.
+
+    AWS_REGION goes before AWS_DEFAULT_REGION and the profile, as in AWS's command line; botocore itself overlooks it.
+    """
+    session = botocore.session.Session(profile=profile)
+    if region := os.environ.get("AWS_REGION"):
+        session.set_config_variable("region", region)
+    try:
+        session.get_scoped_config()
+    except BotoCoreError as error:
+        raise PreflightError(f"AWS configuration: {error}") from error
+    return session
+
+
+def resolve_endpoint(session: botocore.session.Session, service: str, url: str | None = None) -> Endpoint:
+    """The endpoint that a stock boto3 client of `service` would use, or `url` in its place.
+
+    Raises: PreflightError when no region is set, or the configuration is not usable.
+    """
+    try:
+        meta = session.create_client(service, endpoint_url=url).meta
+    except NoRegionError as error:
+        raise PreflightError("no AWS region: set AWS_REGION, or region in the AWS profile") from error
+    except (BotoCoreError, ValueError) as error:
+        raise PreflightError(f"{service} endpoint: {error}") from error
+    return Endpoint(service, meta.endpoint_url.rstrip("/"), meta.region_name)
+
+
+def find_credentials(session: botocore.session.Session) -> Credentials:
+    """The session's credentials, refreshable ones included. Raises PreflightError when there are none."""
+    try:
+        credentials = session.get_credentials()
+    except BotoCoreError as error:
+        raise PreflightError(f"AWS credentials: {error}") from error
+    if credentials is None:
+        raise PreflightError("no AWS credentials found: run `aws configure`, or set AWS_PROFILE")
+    return credentials
