@@ -1,0 +1,73 @@
+"""A fleet that plays a record again: the same arrivals in the same order, at the recorded instants.
+
+With it the loop takes every decision of the recorded run again; a run that wants something else than was recorded has
+diverged and is told so. Knows no scheme and no tensors. Read next: `orchestrator/record.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.errors import GradmuxError
+from orchestrator.ports import Arrival, Invocation
+from orchestrator.record import EndLine, Line, RoundLine, with_results
+
+
+class ReplayDiverged(GradmuxError):
+    """The run asked for something that the record does not hold: the code or the parameters are not the recorded ones."""
+
+
+class ReplayFleet:
+    """`ports.Fleet` over the lines of a record."""
+
+    def __init__(
+        self, lines: Iterable[Line], results: Mapping[tuple[int, int], Mapping[int, Any]] | None = None
+    ) -> None:
+        """`results`: (round, worker) -> slot -> vector, where the replay should combine vectors as well."""
+        self._arrivals: deque[Arrival] = deque()
+        self._starts: dict[tuple[int, int, int], float] = {}
+        self._results = results or {}
+        self._asked: set[tuple[int, int, int]] = set()
+        self._now_s = 0.0
+        for line in lines:
+            if isinstance(line, RoundLine):
+                for group in line.sent:
+                    self._starts |= {(group.round, w, group.attempt): group.at_s for w in group.workers}
+            if isinstance(line, RoundLine | EndLine):
+                self._arrivals.extend(
+                    with_results(item, self._results.get((item.round, item.worker), {})) for item in line.arrivals
+                )
+
+    def now(self) -> float:
+        return self._now_s
+
+    def invoke(self, invocations: Sequence[Invocation]) -> float:
+        for call in invocations:
+            name = (call.round, call.worker, call.attempt)
+            if name not in self._starts:
+                raise ReplayDiverged(
+                    f"round {call.round}, worker {call.worker}, attempt {call.attempt} was never invoked in the record"
+                )
+            self._asked.add(name)
+        last = invocations[-1]
+        self._now_s = max(self._now_s, self._starts[(last.round, last.worker, last.attempt)])
+        return self._now_s
+
+    def next(self, until_s: float | None) -> Arrival | None:
+        if not self._arrivals or (until_s is not None and self._arrivals[0].at_s > until_s):
+            if until_s is not None:
+                self._now_s = max(self._now_s, until_s)
+            return None
+        arrival = self._arrivals.popleft()
+        if (arrival.round, arrival.worker, arrival.attempt) not in self._asked:
+            raise ReplayDiverged(
+                f"the record goes on with an answer of round {arrival.round}, worker {arrival.worker}, attempt "
+                f"{arrival.attempt}, which this run has not invoked"
+            )
+        self._now_s = max(self._now_s, arrival.at_s)
+        return arrival
+
+    def close(self) -> None:
+        self._arrivals.clear()

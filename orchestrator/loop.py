@@ -1,0 +1,228 @@
+"""THE loop: the only place where scheme, fleet and trainer meet. Simulation, emulator and AWS all run it.
+
+It does what `rounds.py` decides: sends invocations, takes arrivals, decodes, steps the optimizer, writes the record. It
+knows no scheme by name, no clock but the fleet's, and never looks into a result. Read next: `rounds.py`, `record.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from orchestrator import record as rec
+from orchestrator.jobs import JobPlan
+from orchestrator.ports import Arrival, Fleet, Trainer
+from orchestrator.rounds import Close, Decode, Rounds, Send
+from orchestrator.schemes.scheme import Decoding, Key, Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a run did, in the fleet's clock."""
+
+    rounds: int
+    wall_s: float
+    """from the first dispatch to the last applied gradient"""
+    billed_s: float
+    """of all invocations that have come back, late and redundant ones included"""
+    invocations: int
+    in_flight: int
+    """invocations that had not come back"""
+    max_residual: float
+    max_amplification: float
+
+
+@dataclass(slots=True)
+class _Since:
+    """What happened since the last line of the record."""
+
+    sent: list[rec.Sent] = field(default_factory=list)
+    arrivals: list[rec.Heard] = field(default_factory=list)
+    decoded: list[rec.Decoded] = field(default_factory=list)
+
+
+class Loop:
+    """One run: `run()` plays it to the end, `drain()` then waits for answers that only cost money."""
+
+    def __init__(
+        self,
+        *,
+        scheme: Scheme,
+        plan: JobPlan,
+        rounds: Rounds,
+        fleet: Fleet,
+        trainer: Trainer,
+        recorder: rec.Recorder,
+        asked: Callable[[], Sequence[tuple[str, float]]] = tuple,
+        on_step: Callable[[rec.Decoded], None] | None = None,
+        should_stop: Callable[[], None] | None = None,
+        poll_s: float | None = None,
+    ) -> None:
+        """`asked` hands over (and forgets) what a lazy scheme asked about weights; `on_step` is called after each job;
+        `should_stop` is called between events, at least every `poll_s`, and raises to end the run."""
+        self._scheme, self._plan, self._rounds, self._fleet, self._trainer = scheme, plan, rounds, fleet, trainer
+        self._recorder, self._asked, self._on_step = recorder, asked, on_step
+        self._should_stop, self._poll_s = should_stop, poll_s
+        self._results: dict[Key, Any] = {}
+        self._published: set[int] = set()
+        self._since = _Since()
+        self._loads: dict[int, float] = {}
+        self._last_tick_s = -math.inf
+        self._start_s: float | None = None
+        self._end_s = 0.0
+        self._billed_s = 0.0
+        self._invocations = self._rounds_closed = 0
+        self._max_residual = self._max_amplification = 0.0
+
+    def run(self) -> RunSummary:
+        """Plays every round. Raises what `Rounds.next_action` raises; the record then ends with the reason."""
+        try:
+            while True:
+                # 1. Do all that can be done with what is known.
+                while (action := self._rounds.next_action()) is not None:
+                    self._perform(action)
+                if self._rounds.finished:
+                    break
+                # 2. Wait for the next arrival, or for the instant at which a decision changes without one.
+                if self._should_stop is not None:
+                    self._should_stop()
+                self._wait()
+        except BaseException as error:
+            self._finish("stopped", f"{type(error).__name__}: {error}")
+            raise
+        self._end_s = self._fleet.now()
+        return self.summary()
+
+    def drain(self, patience_s: float) -> RunSummary:
+        """After `run`: takes what is still in flight, for at most `patience_s`, so that the bill is whole; ends the record."""
+        until = self._fleet.now() + patience_s
+        while self._rounds.in_flight and (arrival := self._fleet.next(until)) is not None:
+            self._take(arrival)
+        self._finish("done", "")
+        return self.summary()
+
+    def summary(self) -> RunSummary:
+        """The run until now."""
+        return RunSummary(
+            rounds=self._rounds_closed,
+            wall_s=self._end_s - (self._start_s or 0.0),
+            billed_s=self._billed_s,
+            invocations=self._invocations,
+            in_flight=self._rounds.in_flight,
+            max_residual=self._max_residual,
+            max_amplification=self._max_amplification,
+        )
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        wake = self._rounds.wake_at()
+        until = wake
+        if self._poll_s is not None:
+            poll = self._fleet.now() + self._poll_s
+            until = poll if wake is None else min(wake, poll)
+        arrival = self._fleet.next(until)
+        if arrival is not None:
+            self._take(arrival)
+        elif wake is not None and until == wake:
+            self._last_tick_s = wake
+            self._rounds.tick(wake)
+
+    def _take(self, arrival: Arrival) -> None:
+        if not self._rounds.knows(arrival.round):
+            return
+        if arrival.at_s <= self._last_tick_s:
+            # It was under way while the clock was read: after the tick in the run, so after it in every replay.
+            arrival = replace(arrival, at_s=math.nextafter(self._last_tick_s, math.inf))
+        self._since.arrivals.append(rec.heard(arrival))
+        self._billed_s += arrival.billed_s
+        if self._rounds.arrived(arrival):
+            for slot, result in arrival.results.items():
+                self._results.setdefault(Key(arrival.round, arrival.worker, slot), result)
+
+    # --- actions ---------------------------------------------------------------------------------
+
+    def _perform(self, action: Send | Decode | Close) -> None:
+        match action:
+            case Send():
+                self._send(action)
+            case Decode():
+                self._decode(action)
+            case Close():
+                self._close(action)
+
+    def _send(self, action: Send) -> None:
+        calls = action.invocations
+        for job in sorted({task.job for call in calls for task in call.slots if task is not None}):
+            if job not in self._published:
+                self._published.add(job)
+                self._trainer.publish(job)
+        at_s = self._fleet.invoke(calls)
+        self._start_s = at_s if self._start_s is None else self._start_s
+        self._invocations += len(calls)
+        for call in calls:
+            self._loads[call.round] = max(self._loads.get(call.round, 0.0), call.load)
+        self._since.sent.extend(rec.sent(calls, at_s))
+        self._rounds.sent(calls, at_s)
+
+    def _decode(self, action: Decode) -> None:
+        decoding = self._scheme.estimate(action.job) if action.estimate else self._scheme.decode(action.job)
+        terms = [(self._results.get(key), weight) for key, weight in decoding.weights.items()]
+        told = self._trainer.step(action.job, terms)
+        self._rounds.stepped(action.job)
+        self._trainer.retire(action.job)
+        self._drop_results()
+        self._max_residual = max(self._max_residual, decoding.residual)
+        self._max_amplification = max(self._max_amplification, decoding.amplification)
+        line = self._decoded(action.job, decoding, told)
+        self._since.decoded.append(line)
+        if self._on_step is not None:
+            self._on_step(line)
+
+    def _decoded(self, job: int, decoding: Decoding, told: Any) -> rec.Decoded:
+        return rec.Decoded(
+            job=job,
+            model=self._plan.model(job),
+            step=self._plan.step(job),
+            at_s=self._fleet.now(),
+            results=len(decoding.weights),
+            weights_crc=rec.weights_crc(decoding),
+            residual=decoding.residual,
+            amplification=decoding.amplification,
+            missing=decoding.missing,
+            loss=told.loss,
+            count=told.count,
+            correct=told.correct,
+            gradient_norm=told.gradient_norm,
+        )
+
+    def _drop_results(self) -> None:
+        if self._results:
+            keeps = self._scheme.keeps()
+            self._results = {key: result for key, result in self._results.items() if key in keeps}
+
+    def _close(self, close: Close) -> None:
+        self._rounds_closed += 1
+        since, self._since = self._since, _Since()
+        self._recorder.write(
+            rec.RoundLine(
+                round=close.round,
+                start_s=close.start_s,
+                end_s=close.end_s,
+                load=self._loads.pop(close.round, 0.0),
+                late=close.late,
+                waited=close.waited,
+                in_flight=close.in_flight,
+                sent=tuple(since.sent),
+                arrivals=tuple(since.arrivals),
+                decoded=tuple(since.decoded),
+                asked=tuple(self._asked()),
+            )
+        )
+
+    def _finish(self, state: str, reason: str) -> None:
+        since, self._since = self._since, _Since()
+        end_s = self._fleet.now()
+        self._recorder.write(rec.EndLine(state, end_s, reason, tuple(since.arrivals), tuple(since.decoded)))

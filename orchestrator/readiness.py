@@ -1,0 +1,70 @@
+"""Which round may be dispatched next: in order when its predecessor has closed, or as models become ready.
+
+Knows job arithmetic alone; capacity and closing are `rounds.py`'s business.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Set
+from typing import Protocol
+
+from orchestrator.jobs import JobPlan
+
+
+class Readiness(Protocol):
+    """Hands out each round once."""
+
+    def take(self, stepped: Set[int], open_rounds: bool) -> int | None:
+        """The round to dispatch now; None: none may start yet. `stepped`: jobs whose gradient was applied."""
+        ...
+
+    def done(self, stepped: Set[int]) -> bool:
+        """Has every round been handed out?"""
+        ...
+
+
+class InOrder:
+    """Round t + 1 follows when round t has closed and job t + 1 has its weights."""
+
+    def __init__(self, plan: JobPlan, rounds: int) -> None:
+        self._plan, self._rounds, self._next = plan, rounds, 0
+
+    def take(self, stepped: Set[int], open_rounds: bool) -> int | None:
+        t = self._next
+        if open_rounds or t >= self._rounds:
+            return None
+        before = self._plan.predecessor(t) if t < self._plan.jobs else None
+        if before is not None and before not in stepped:
+            return None
+        self._next += 1
+        return t
+
+    def done(self, stepped: Set[int]) -> bool:
+        return self._next >= self._rounds
+
+
+class AsReady:
+    """Rounds overlap: round t is job t, dispatched when its weights are ready, the model that lags most first."""
+
+    def __init__(self, plan: JobPlan, already: Set[int]) -> None:
+        self._plan = plan
+        self._queues: list[deque[int]] = [deque() for _ in range(plan.models)]
+        for job in range(plan.jobs):
+            if job not in already:
+                self._queues[plan.model(job)].append(job)
+
+    def take(self, stepped: Set[int], open_rounds: bool) -> int | None:
+        ready = [queue[0] for queue in self._queues if queue and self._has_weights(queue[0], stepped)]
+        if not ready:
+            return None
+        job = min(ready)
+        self._queues[self._plan.model(job)].popleft()
+        return job
+
+    def done(self, stepped: Set[int]) -> bool:
+        return not any(self._queues)
+
+    def _has_weights(self, job: int, stepped: Set[int]) -> bool:
+        before = self._plan.predecessor(job)
+        return before is None or before in stepped

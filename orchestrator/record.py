@@ -1,0 +1,297 @@
+"""The record of a run: one JSON line per round with everything the loop was told, so that the run can be replayed.
+
+A line holds what happened since the line before: what was sent, every arrival in the order in which the loop took it, what
+closed and what was decoded. The first line describes the run, the last one says how it ended. Times are seconds of the
+fleet's clock and are written in full, since a replay must take the same decisions to the last bit.
+
+Knows no tensors and no scheme. Read next: `loop.py` (writes it), `fleets/replay_fleet.py` (plays it again).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, TextIO, TypeAlias
+from zlib import crc32
+
+from orchestrator.errors import GradmuxError
+from orchestrator.ports import Arrival, Invocation, Outcome
+from orchestrator.schemes.scheme import Decoding
+
+VERSION = 1
+
+
+class RecordError(GradmuxError):
+    """A record cannot be read: the line and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Invocations that started at one instant."""
+
+    at_s: float
+    round: int
+    attempt: int
+    workers: tuple[int, ...]
+    loads: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One arrival, without its vectors."""
+
+    at_s: float
+    round: int
+    worker: int
+    attempt: int
+    outcome: str
+    slots: tuple[int, ...]
+    skipped: tuple[int, ...]
+    final: bool
+    billed_s: float
+    worker_s: float
+    cold: bool
+    error: str
+
+    def arrival(self) -> Arrival:
+        """The arrival again, with no results in it."""
+        return Arrival(
+            round=self.round,
+            worker=self.worker,
+            attempt=self.attempt,
+            at_s=self.at_s,
+            outcome=Outcome(self.outcome),
+            slots=self.slots,
+            skipped=self.skipped,
+            final=self.final,
+            billed_s=self.billed_s,
+            worker_s=self.worker_s,
+            cold=self.cold,
+            error=self.error,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One job's decode and what the step told."""
+
+    job: int
+    model: int
+    step: int
+    at_s: float
+    results: int
+    """how many results were combined"""
+    weights_crc: int
+    """CRC-32 of the keys and weights, in order: equal iff the same results were combined in the same way"""
+    residual: float
+    amplification: float
+    missing: float
+    loss: float
+    count: int
+    correct: int
+    gradient_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLine:
+    """One round, from the line before to its close."""
+
+    round: int
+    start_s: float
+    end_s: float
+    load: float
+    """largest fraction of one batch that a worker processed in it"""
+    late: tuple[int, ...]
+    """workers that had not answered when it closed"""
+    waited: bool
+    in_flight: int
+    """invocations still running when it closed, of all rounds"""
+    sent: tuple[Sent, ...] = ()
+    arrivals: tuple[Heard, ...] = ()
+    decoded: tuple[Decoded, ...] = ()
+    asked: tuple[tuple[str, float], ...] = ()
+    """lazy schemes: what the scheme asked about weights and gradients, and the answers, in order"""
+
+
+@dataclass(frozen=True, slots=True)
+class EndLine:
+    """How the run ended, and what came after its last round."""
+
+    state: str
+    """"done", "stopped", or "failed"."""
+    at_s: float
+    reason: str = ""
+    arrivals: tuple[Heard, ...] = ()
+    decoded: tuple[Decoded, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What was run; enough to build the scheme and the policies again."""
+
+    run: str
+    scheme: str
+    params: Mapping[str, Any]
+    workers: int
+    models: int
+    steps: int
+    seed: int
+    wait: Mapping[str, Any]
+    limits: Mapping[str, Any]
+    first: int = 0
+    epoch: int = 0
+    names: tuple[str, ...] = ()
+    """of the models"""
+    created: str = ""
+    version: int = VERSION
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+Line: TypeAlias = Header | RoundLine | EndLine
+_KINDS: Mapping[str, type[Any]] = {"run": Header, "round": RoundLine, "end": EndLine}
+
+
+class Recorder(Protocol):
+    """Takes the lines of a run as they are made."""
+
+    def write(self, line: Line) -> None: ...
+
+
+class MemoryRecord:
+    """Keeps the lines: simulation and tests."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+
+    def write(self, line: Line) -> None:
+        self.lines.append(line)
+
+    @property
+    def rounds(self) -> list[RoundLine]:
+        return [line for line in self.lines if isinstance(line, RoundLine)]
+
+
+class FileRecord:
+    """Appends lines to a file; a line is on disk before `write` returns, and a torn last line is cut off when reopened."""
+
+    def __init__(self, path: Path, *, sync: bool = True) -> None:
+        self._sync = sync
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut_torn_line(path)
+        self._file: TextIO = path.open("a", encoding="utf-8")
+
+    def write(self, line: Line) -> None:
+        self._file.write(encode_line(line) + "\n")
+        self._file.flush()
+        if self._sync:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def encode_line(line: Line) -> str:
+    """One line of JSON, floats in full; arrivals and sends as plain lists without their field names."""
+    kind = next(name for name, cls in _KINDS.items() if isinstance(line, cls))
+    fields = {name: getattr(line, name) for name in line.__slots__}
+    for name in ("sent", "arrivals"):
+        if name in fields:
+            fields[name] = [[getattr(item, f) for f in item.__slots__] for item in fields[name]]
+    if "decoded" in fields:
+        fields["decoded"] = [asdict(item) for item in fields["decoded"]]
+    return json.dumps({"kind": kind, **fields}, separators=(",", ":"), allow_nan=False)
+
+
+def decode_line(text: str, where: str = "record") -> Line:
+    """The line again. Raises: RecordError that names `where`."""
+    try:
+        fields = json.loads(text)
+        cls = _KINDS[fields.pop("kind")]
+        if cls is not Header:
+            fields["arrivals"] = tuple(_heard(item) for item in fields["arrivals"])
+            fields["decoded"] = tuple(Decoded(**item) for item in fields["decoded"])
+        if cls is RoundLine:
+            fields["sent"] = tuple(_sent(item) for item in fields["sent"])
+            fields["late"] = tuple(fields["late"])
+            fields["asked"] = tuple((str(q), float(a)) for q, a in fields["asked"])
+        if cls is Header:
+            fields["names"] = tuple(fields.get("names", ()))
+        line: Line = cls(**fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{where} is not a line of a run's record: {type(error).__name__}: {error}") from error
+    return line
+
+
+def read_record(path: Path) -> Iterator[Line]:
+    """The lines of a record file; a torn last line (the run was killed while writing) is left out."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, text in enumerate(file, start=1):
+                if text.endswith("\n"):
+                    yield decode_line(text, f"{path}, line {number},")
+    except OSError as error:
+        raise RecordError(f"cannot read the record {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path} is not a run's record: it is not text") from error
+
+
+def heard(arrival: Arrival) -> Heard:
+    """The recordable part of an arrival."""
+    return Heard(
+        at_s=arrival.at_s,
+        round=arrival.round,
+        worker=arrival.worker,
+        attempt=arrival.attempt,
+        outcome=arrival.outcome.value,
+        slots=arrival.slots,
+        skipped=arrival.skipped,
+        final=arrival.final,
+        billed_s=arrival.billed_s,
+        worker_s=arrival.worker_s,
+        cold=arrival.cold,
+        error=arrival.error,
+    )
+
+
+def sent(invocations: Sequence[Invocation], at_s: float) -> list[Sent]:
+    """Groups one dispatch by round and attempt, in order."""
+    groups: dict[tuple[int, int], list[Invocation]] = {}
+    for call in invocations:
+        groups.setdefault((call.round, call.attempt), []).append(call)
+    return [
+        Sent(at_s, round_, attempt, tuple(c.worker for c in calls), tuple(c.load for c in calls))
+        for (round_, attempt), calls in groups.items()
+    ]
+
+
+def weights_crc(decoding: Decoding) -> int:
+    """Fingerprint of which results were combined, how, and in which order."""
+    text = ";".join(f"{k.round},{k.worker},{k.slot},{w.hex()}" for k, w in decoding.weights.items())
+    return crc32(text.encode())
+
+
+def with_results(line: Heard, results: Mapping[int, Any]) -> Arrival:
+    """A recorded arrival with vectors given to it again."""
+    return replace(line.arrival(), results=results)
+
+
+def _heard(item: list[Any]) -> Heard:
+    made = Heard(*item)
+    return replace(made, slots=tuple(made.slots), skipped=tuple(made.skipped))
+
+
+def _sent(item: list[Any]) -> Sent:
+    made = Sent(*item)
+    return replace(made, workers=tuple(made.workers), loads=tuple(made.loads))
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)

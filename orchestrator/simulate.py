@@ -1,0 +1,164 @@
+"""One scheme over a delay profile in virtual time: the loop itself, over `ProfileFleet` and a trainer without models.
+
+Knows no file formats and no CLI. Read next: `loop.py`; for thousands of parameters at once, `evaluate.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from orchestrator.jobs import JobPlan
+from orchestrator.loop import Loop, RunSummary
+from orchestrator.policies import Earliest, Limits, WaitPolicy
+from orchestrator.ports import StepResult
+from orchestrator.record import MemoryRecord, RoundLine
+from orchestrator.rounds import Rounds
+from orchestrator.schemes.registry import build_scheme
+from orchestrator.schemes.scheme import Context, FloatArray, Params, Scheme
+
+PIPELINE_MODELS = 4
+"""models side by side that an overlapping scheme is simulated with when nothing is said"""
+
+
+class NoTrainer:
+    """`ports.Trainer` without models: publishes nothing and learns nothing."""
+
+    def publish(self, job: int) -> None:
+        """There are no weights."""
+
+    def step(self, job: int, results: Sequence[tuple[Any, float]]) -> StepResult:
+        return StepResult(loss=0.0, count=0, correct=0, gradient_norm=0.0)
+
+    def retire(self, job: int) -> None:
+        """There are no snapshots."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """How to play the profile."""
+
+    jobs: int = 100
+    """J"""
+    models: int | None = None
+    """M; None: T + 1, the fewest that the scheme works with (overlapping schemes: 4)"""
+    wait: WaitPolicy = field(default_factory=Earliest)
+    limits: Limits = field(default_factory=Limits)
+    load: LoadModel = field(default_factory=LoadModel)
+    workers: int | None = None
+    """n; None: as many as the profile has"""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What the simulated run took. Durations in seconds; the fields are those of `gradmux simulate --json`."""
+
+    scheme: str
+    params: Mapping[str, Any]
+    workers: int
+    jobs: int
+    models: int
+    rounds: int
+    delay: int
+    load: float
+    """largest fraction of one batch that one worker processed in one round"""
+    durations: tuple[float, ...]
+    """per round, from its dispatch to its close (overlapping schemes: to the decode of its job)"""
+    total_s: float
+    waits: int
+    """rounds whose stragglers at the cut did not conform (mu rule)"""
+    dropped: tuple[tuple[int, ...], ...]
+    """per round: workers that had not answered when it closed"""
+    in_flight_mean: float
+    """invocations in flight, averaged over the run's time"""
+    in_flight_max: int
+    """invocations in flight, at most at any instant"""
+    left_in_flight_max: int
+    """invocations still running when a round closed, at most"""
+    billed_s: float
+    invocations: int
+    lines: tuple[RoundLine, ...] = field(repr=False, default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, without the record's lines."""
+        names = [name for name in self.__slots__ if name != "lines"]
+        plain = {name: getattr(self, name) for name in names}
+        return plain | {
+            "params": dict(self.params),
+            "durations": list(self.durations),
+            "dropped": [list(d) for d in self.dropped],
+        }
+
+
+def simulate(delays_s: FloatArray, scheme: str, params: Params, options: SimulationOptions) -> Simulation:
+    """Plays `scheme` over `delays_s` (rounds, columns) seconds.
+
+    Raises: ConfigError for parameters that do not fit the scheme, the models or the concurrency.
+    """
+    workers = options.workers or delays_s.shape[1]
+    built = build_scheme(scheme, params, _context(scheme, params, workers, options))
+    models = _models(built, options)
+    plan = plan_for(models, options.jobs)
+    # An overlapping scheme chooses its own n; `workers` is then how many columns the profile is taken to have.
+    table = DelayTable(delays_s, built.workers, options.seed)
+    fleet = ProfileFleet(table, options.load)
+    record = MemoryRecord()
+    rounds = Rounds(built, plan, options.wait, options.limits)
+    loop = Loop(scheme=built, plan=plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=record)
+    played = loop.run()
+    billed_s = loop.drain(patience_s=float("inf")).billed_s
+    return _simulation(built, params, models, options.load, fleet, record, played, billed_s)
+
+
+def plan_for(models: int, jobs: int) -> JobPlan:
+    """A plan of exactly `jobs` jobs, also where M does not divide it."""
+    steps = -(-jobs // models)
+    return JobPlan(models, steps, first=models * steps - jobs)
+
+
+def _context(scheme: str, params: Params, workers: int, options: SimulationOptions) -> Context:
+    models = options.models or PIPELINE_MODELS
+    return Context(workers=workers, jobs=options.jobs, models=models, seed=options.seed)
+
+
+def _models(scheme: Scheme, options: SimulationOptions) -> int:
+    if options.models is not None:
+        return options.models
+    return PIPELINE_MODELS if scheme.overlapping else scheme.delay + 1
+
+
+def _simulation(
+    scheme: Scheme,
+    params: Params,
+    models: int,
+    load: LoadModel,
+    fleet: ProfileFleet,
+    record: MemoryRecord,
+    played: RunSummary,
+    billed_s: float,
+) -> Simulation:
+    lines = record.rounds
+    idle = max(scheme.rounds - len(lines), 0) if not scheme.overlapping else 0
+    return Simulation(
+        scheme=scheme.name,
+        params=params,
+        workers=scheme.workers,
+        jobs=scheme.jobs,
+        models=models,
+        rounds=len(lines) + idle,
+        delay=scheme.delay,
+        load=max((line.load for line in lines), default=0.0) if load.load is None else load.load,
+        durations=tuple(line.end_s - line.start_s for line in lines) + (0.0,) * idle,
+        total_s=played.wall_s,
+        waits=sum(line.waited for line in lines),
+        dropped=tuple(line.late for line in lines) + ((),) * idle,
+        in_flight_mean=fleet.busy_s / played.wall_s if played.wall_s > 0 else 0.0,
+        in_flight_max=fleet.peak,
+        left_in_flight_max=max((line.in_flight for line in lines), default=0),
+        billed_s=billed_s,
+        invocations=played.invocations,
+        lines=tuple(lines),
+    )
