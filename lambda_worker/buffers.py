@@ -43,7 +43,7 @@ __all__ = [
     "gradient_offset",
     "item_size",
     "read_elements",
-    "result_scale",
+    "result_head",
     "result_size",
 ]
 
@@ -95,7 +95,7 @@ def encode_result(gradient: torch.Tensor | Gradient, sums: torch.Tensor | Gradie
     flat, totals = as_vector(gradient), np.ascontiguousarray(as_vector(sums), dtype="<f8")
     if not np.isfinite(totals).all():
         raise NonFiniteResult(f"loss or statistics sums are not finite (loss sum {totals[:1]})")
-    scale = result_scale(flat, dtype)
+    scale = wire_scale(flat, dtype)
     payload = to_wire(flat, dtype, scale)
     head = HEADER.pack(MAGIC, FORMAT_VERSION, CODES[dtype], 0, totals.size, payload.size, scale)
     parts = (totals.data.cast("B"), payload.data.cast("B"))
@@ -151,13 +151,16 @@ def item_size(dtype: str) -> int:
     return WIRE_TYPES[dtype].itemsize
 
 
-def result_scale(gradient: torch.Tensor | Gradient, dtype: str) -> float:
-    """The scale that `encode_result` uses for this gradient; 1.0 unless `dtype` is float16.
+def result_head(raw: bytes | bytearray) -> tuple[tuple[float, ...], int, float]:
+    """(sums, offset of the gradient in bytes, scale) of a result: what a reader of ranges must know."""
+    count, _, _, scale = read_header(memoryview(raw))
+    start = gradient_offset(count)
+    return tuple(np.frombuffer(raw[HEADER_BYTES:start], dtype="<f8").tolist()), start, scale
 
-    Raises NonFiniteResult when the gradient holds NaN or infinity, or does not fit the wire's range.
-    """
+
+def wire_scale(flat: Gradient, dtype: str) -> float:
+    """The scale for this gradient; 1.0 unless `dtype` is float16. Raises NonFiniteResult where `dtype` fails."""
     item_size(dtype)
-    flat = as_vector(gradient)
     largest = float(max(flat.max(), -flat.min())) if flat.size else 0.0
     # Comparisons with NaN are false, so this catches it too. float16 is decoded into float32.
     limit = float(np.finfo(np.float64 if dtype == "float64" else np.float32).max)

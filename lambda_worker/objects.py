@@ -10,7 +10,7 @@ from typing import Protocol
 __all__ = ["MemoryObjects", "MissingObject", "ObjectStore", "StoreError"]
 
 
-class StoreError(OSError):
+class StoreError(Exception):
     """Storage failed for good: retries are used up, or access is denied. The text names the object."""
 
 

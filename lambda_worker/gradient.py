@@ -1,0 +1,154 @@
+"""The coded sum of one task: sum over chunks c of coefficient_c * (gradient sum, loss sum, counts, statistics) of c.
+
+Redundant workers must agree to the last bit where the code's coefficients are 1, and closely enough that a decode with
+large coefficients does not amplify the difference. Hence two ways:
+
+    chunk by chunk   the rule. A chunk's gradient has the same bits whoever computes it; chunks are added in order,
+                     in float64 when the wire carries float64 although the model is float32.
+    one pass         when coefficients differ from 1 and rounding in the model's dtype is accepted (the wire is not
+                     wider than the model): per-sample losses are weighted, one backward serves all chunks. Not with
+                     batch norm, dropout, or a loss that has no per-sample values.
+
+Needs neither S3 nor a request; the orchestrator uses it as its reference. Shapes: p parameters, k sums.
+Read `tasks.py` next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lambda_worker.buffers import FIXED_SUMS, SumIndex
+from lambda_worker.flat import flatten
+from lambda_worker.models import Model
+from lambda_worker.norms import recording, statistics_size
+
+__all__ = ["Batch", "CodedSum", "coded_sum", "squared_distance"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The samples of one chunk."""
+
+    inputs: tuple[Tensor, ...]
+    """Each (samples, ...)."""
+    target: Tensor
+    """(samples, ...)"""
+    coefficient: float = 1.0
+    seed: int = 0
+    """Of the chunk's random numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodedSum:
+    """Sums over samples, times the coefficients; never means."""
+
+    gradient: Tensor
+    """(p,)"""
+    sums: Tensor
+    """(k,) float64: `SumIndex`, then batch-norm statistics."""
+
+
+def coded_sum(model: Model, batches: Sequence[Batch], seed: int = 0, wire: str = "float32") -> CodedSum:
+    """The coded sum over these chunks at the model's loaded weights.
+
+    `seed` is the job's, for dropout; `wire` the dtype that the result will travel in. The model's own exceptions pass.
+    """
+    wider = wire == "float64" and model.dtype is not torch.float64
+    weighted = len(batches) > 1 and any(batch.coefficient != 1.0 for batch in batches)
+    if weighted and not wider and not model.norms and not model.draws and model.loss.separable:
+        at_once = _one_pass(model, batches)
+        if at_once is not None:
+            return at_once
+    return _chunk_by_chunk(model, batches, seed, torch.float64 if wider else model.dtype)
+
+
+def squared_distance(one: CodedSum, other: CodedSum) -> float:
+    """||g - g'||^2 of the two gradient sums, in float64."""
+    return float((one.gradient.double() - other.gradient.double()).square().sum())
+
+
+def _chunk_by_chunk(model: Model, batches: Sequence[Batch], seed: int, dtype: torch.dtype) -> CodedSum:
+    count = sum(parameter.numel() for parameter in model.parameters)
+    gradient = torch.zeros(count, dtype=dtype)
+    sums = torch.zeros(FIXED_SUMS + statistics_size(model.norms), dtype=torch.float64)
+    for batch in batches:
+        part = _chunk(model, batch, seed)
+        gradient.add_(part.gradient.to(dtype), alpha=batch.coefficient)
+        sums.add_(part.sums, alpha=batch.coefficient)
+    return CodedSum(gradient, sums)
+
+
+def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
+    """The plain sums of one chunk: the same bits in every worker."""
+    model.reset_buffers()
+    with torch.random.fork_rng(devices=[]), recording(model.norms) as statistics:
+        torch.default_generator.manual_seed(mixed(seed, batch.seed))
+        output = model.module(*batch.inputs)
+        loss = model.loss.total(output, batch.target)
+        gradient = _gradient(model, loss)
+    correct, predictions = _judge(output, batch.target)
+    sums = torch.zeros(FIXED_SUMS + statistics.numel(), dtype=torch.float64)
+    sums[SumIndex.LOSS] = loss.detach()
+    sums[SumIndex.SAMPLES] = batch.target.shape[0]
+    sums[SumIndex.CORRECT] = correct.sum()
+    sums[SumIndex.PREDICTIONS] = predictions.sum()
+    sums[FIXED_SUMS:] = statistics
+    return CodedSum(gradient, sums)
+
+
+def _one_pass(model: Model, batches: Sequence[Batch]) -> CodedSum | None:
+    """All chunks in one forward and backward; None when it turns out that the model draws random numbers."""
+    model.reset_buffers()
+    inputs = [torch.cat(columns) for columns in zip(*(batch.inputs for batch in batches), strict=True)]
+    target = torch.cat([batch.target for batch in batches])
+    samples = torch.tensor([batch.target.shape[0] for batch in batches])
+    weights = torch.tensor([batch.coefficient for batch in batches], dtype=torch.float64).repeat_interleave(samples)
+    with torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        output = model.module(*inputs)
+        losses = model.loss.per_sample(output, target)
+        if not torch.equal(before, torch.get_rng_state()):
+            model.draws = True
+            return None
+        gradient = _gradient(model, (losses * weights.to(losses.dtype)).sum())
+    correct, predictions = _judge(output, target)
+    sums = torch.stack((losses.detach().double(), torch.ones_like(weights), correct, predictions)) @ weights
+    return CodedSum(gradient, sums)
+
+
+def _gradient(model: Model, loss: Tensor) -> Tensor:
+    """(p,) gradient of a scalar; zero where a parameter is frozen or has no part in it."""
+    trained = [parameter for parameter in model.parameters if parameter.requires_grad]
+    partials = iter(torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True))
+    zero = [
+        next(partials) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in model.parameters
+    ]
+    return flatten(zero)
+
+
+def _judge(output: Any, target: Tensor) -> tuple[Tensor, Tensor]:
+    """(correct, judged) predictions of each sample, (samples,) float64; zeros when this is no classification.
+
+    Classification is recognised by shapes: scores (samples, classes, ...) against integer targets (samples, ...).
+    """
+    samples = target.shape[0]
+    nothing = torch.zeros(samples, dtype=torch.float64)
+    if not isinstance(output, Tensor) or target.is_floating_point() or target.dtype is torch.bool:
+        return nothing, nothing
+    if output.ndim != target.ndim + 1 or (output.shape[0], *output.shape[2:]) != tuple(target.shape):
+        return nothing, nothing
+    judged = (target >= 0).reshape(samples, -1)  # negative targets are torch's ignore_index
+    hits = (output.detach().argmax(1) == target).reshape(samples, -1)
+    return hits.sum(1, dtype=torch.float64), judged.sum(1, dtype=torch.float64)
+
+
+def mixed(*seeds: int) -> int:
+    """One seed of several, well spread: neighbouring seeds give unrelated random numbers."""
+    text = ",".join(str(seed) for seed in seeds).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1

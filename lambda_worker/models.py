@@ -1,0 +1,145 @@
+"""Model spec -> module, ready for gradients: built once, then only its weights change.
+
+A spec is a small JSON object (`ModelSpec`): a factory by import path or cloudpickle, its arguments, a loss, a dtype.
+Does not know where specs and snapshots live (`tasks.py` does). The orchestrator uses it to compute the same gradients
+in its own process. Read `gradient.py` next.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from torch import Tensor, nn
+
+from lambda_worker import flat
+from lambda_worker.fields import ContractError, Fields, to_base64
+from lambda_worker.losses import Loss, loss_from
+from lambda_worker.norms import freeze_norms, norm_layers
+
+__all__ = ["Model", "ModelError", "ModelSpec", "build", "encode_spec", "parse_spec"]
+
+
+class ModelError(ValueError):
+    """A spec that leads to no usable model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """How to make a model and its loss."""
+
+    factory: str | bytes
+    """"module:function", or the cloudpickle of a function; it returns an nn.Module."""
+    args: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the factory: JSON values."""
+    loss: str | bytes = "cross_entropy"
+    """A torch.nn.functional name, "module:function", or the cloudpickle of a function or loss module."""
+    dtype: str = "float32"
+    """float32 or float64: of parameters, buffers and floating inputs."""
+
+
+def encode_spec(spec: ModelSpec) -> bytes:
+    """The spec as JSON with sorted keys: equal specs are equal bytes, so that its hash can be its key."""
+    document = {
+        "factory": _encode_code(spec.factory),
+        "args": spec.args,
+        "loss": _encode_code(spec.loss),
+        "dtype": spec.dtype,
+    }
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def parse_spec(raw: bytes) -> ModelSpec:
+    """The inverse of `encode_spec`. Raises ContractError."""
+    try:
+        fields = Fields(orjson.loads(raw), "model spec")
+    except orjson.JSONDecodeError as error:
+        raise ContractError(f"model spec: not JSON ({error})") from error
+    args = fields.take("args")
+    if not isinstance(args, dict):
+        raise fields.wrong("args", "an object", args)
+    spec = ModelSpec(
+        factory=_parse_code(fields, "factory"),
+        args=args,
+        loss=_parse_code(fields, "loss"),
+        dtype=fields.choice("dtype", tuple(flat.DTYPES)),
+    )
+    fields.done()
+    return spec
+
+
+class Model:
+    """A module in training mode (batch norm frozen), its loss, and the flat order of its tensors."""
+
+    def __init__(self, module: nn.Module, loss: Loss, dtype: str = "float32") -> None:
+        """Takes the module over: casts it to `dtype` and sets its mode."""
+        self.module = module.to(flat.DTYPES[dtype])
+        self.loss = loss
+        self.dtype = flat.DTYPES[dtype]
+        self.parameters = flat.parameters(module)
+        self.norms = norm_layers(module)
+        self.draws = False
+        """Whether a forward pass was seen to draw random numbers (dropout)."""
+        self._buffers = flat.float_buffers(module)
+        self._snapshot: Tensor | None = None
+        if not any(parameter.requires_grad for parameter in self.parameters):
+            raise ModelError("the model has no parameter that is trained")
+        freeze_norms(module)
+
+    def load(self, snapshot: Tensor) -> None:
+        """Sets parameters and float buffers. Loading the snapshot that is loaded already costs nothing."""
+        if snapshot is self._snapshot:
+            return
+        self._snapshot = None  # if the copy fails half way, nothing is loaded
+        flat.load_snapshot(self.module, snapshot)
+        self._snapshot = snapshot
+
+    def reset_buffers(self) -> None:
+        """Undoes what a forward pass did to float buffers, so that chunks do not depend on what ran before them."""
+        if self._buffers and self._snapshot is not None:
+            count = sum(buffer.numel() for buffer in self._buffers)
+            flat.unflatten_into(self._snapshot[self._snapshot.numel() - count :], self._buffers)
+
+
+def build(spec: ModelSpec) -> Model:
+    """The model of a spec. Raises ModelError and LossError; the factory's own exceptions pass through."""
+    factory = _resolve(spec.factory, "factory")
+    module = factory(**spec.args)
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"the factory returned {type(module).__name__}, expected a torch.nn.Module")
+    plain_name = isinstance(spec.loss, str) and ":" not in spec.loss
+    loss = loss_from(spec.loss if plain_name else _resolve(spec.loss, "loss"), _label(spec.loss))
+    return Model(module, loss, spec.dtype)
+
+
+def _resolve(code: str | bytes, role: str) -> Any:
+    if isinstance(code, bytes):
+        return pickle.loads(code)  # the user's own code, in the user's own sandbox
+    module_name, _, attribute = code.partition(":")
+    if not module_name or not attribute:
+        raise ModelError(f"{role} {code!r}: expected module:function")
+    target = importlib.import_module(module_name)
+    for part in attribute.split("."):
+        target = getattr(target, part)
+    return target
+
+
+def _label(code: str | bytes) -> str:
+    return code if isinstance(code, str) else "<pickled>"
+
+
+def _encode_code(code: str | bytes) -> str | dict[str, str]:
+    return code if isinstance(code, str) else {"cloudpickle": to_base64(code)}
+
+
+def _parse_code(fields: Fields, name: str) -> str | bytes:
+    value = fields.take(name)
+    if isinstance(value, str) and value:
+        return value
+    pickled = Fields(value, f"{fields.where}.{name}")
+    code = bytes(pickled.binary("cloudpickle"))
+    pickled.done()
+    return code

@@ -1,0 +1,135 @@
+"""One task -> one result, whatever happens: the user's exceptions and non-finite numbers become failed results.
+
+Does not know how results travel: here each has its buffer, `spill.py` decides. Read `handler.py` next.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lambda_worker.buffers import NonFiniteResult, encode_result
+from lambda_worker.errors import describe
+from lambda_worker.gradient import Batch, CodedSum, coded_sum, squared_distance
+from lambda_worker.messages import Chunk, Result, Task, Timing, Weights
+from lambda_worker.models import Model
+from lambda_worker.sandbox import Sandbox
+
+__all__ = ["Stopwatch", "answer_task", "failed", "warm_task"]
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Where the time of one invocation goes; seconds."""
+
+    compute_s: float = 0.0
+    read_s: float = 0.0
+    write_s: float = 0.0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.read_s += time.perf_counter() - start
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.compute_s += time.perf_counter() - start
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.write_s += time.perf_counter() - start
+
+    def timing(self, cold: bool) -> Timing:
+        """The times so far, to the microsecond."""
+        return Timing(round(self.compute_s, 6), round(self.read_s, 6), round(self.write_s, 6), cold)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a task is worked on with."""
+
+    sandbox: Sandbox
+    data: str
+    """S3 key of the manifest."""
+    wire: str
+    """dtype of the result."""
+    watch: Stopwatch
+
+
+def answer_task(task: Task, bench: Bench) -> Result:
+    """The task's result; never raises for what the task's own model, data or numbers do."""
+    try:
+        return _compute(task, bench)
+    except NonFiniteResult as error:
+        return failed(task, f"NonFiniteResult: job {task.job}, slot {task.slot}: {error}")
+    except Exception as error:  # the user's code may raise anything: the other slots must still answer
+        return failed(task, describe(error))
+
+
+def warm_task(task: Task, bench: Bench) -> Result | None:
+    """Reads all that the task needs and computes its first chunk, for nothing; None, or why that failed."""
+    try:
+        model, batches = _prepare(task, task.chunks[:1], bench)
+        _at(task.weights, model, batches, task, bench)
+    except Exception as error:  # as in `answer_task`
+        return failed(task, describe(error))
+    return None
+
+
+def failed(task: Task, error: str) -> Result:
+    return Result(task.slot, task.job, "failed", message=task.message, error=error)
+
+
+def _compute(task: Task, bench: Bench) -> Result:
+    model, batches = _prepare(task, task.chunks, bench)
+    coded = _at(task.weights, model, batches, task, bench)
+    distance = None
+    if task.skip is not None:
+        distance = squared_distance(coded, _at(task.skip.weights, model, batches, task, bench))
+        if not math.isfinite(distance):
+            raise NonFiniteResult(f"squared distance to the gradient at the reference weights is {distance}")
+        if distance <= task.skip.threshold:
+            return _skipped(task, coded, distance)
+    buffer = encode_result(coded.gradient, coded.sums, bench.wire)
+    return Result(task.slot, task.job, "ok", message=task.message, distance=distance, buffer=buffer, size=len(buffer))
+
+
+def _skipped(task: Task, coded: CodedSum, distance: float) -> Result:
+    """The gradient stays here; its sums are small and exact, so they travel all the same."""
+    encode_result(coded.gradient[:0], coded.sums)  # refuses sums that are not finite
+    sums = tuple(coded.sums.tolist())
+    return Result(task.slot, task.job, "skipped", message=task.message, distance=distance, sums=sums)
+
+
+def _prepare(task: Task, chunks: Sequence[Chunk], bench: Bench) -> tuple[Model, list[Batch]]:
+    with bench.watch.reading():
+        model = bench.sandbox.model(task.model)
+        dataset = bench.sandbox.dataset(bench.data)
+        batches = []
+        for chunk in chunks:
+            inputs, target = dataset.read(chunk.rows, model.dtype)
+            batches.append(Batch(inputs, target, chunk.coefficient, chunk.seed))
+    return model, batches
+
+
+def _at(weights: Weights, model: Model, batches: Sequence[Batch], task: Task, bench: Bench) -> CodedSum:
+    """The coded sum at these weights."""
+    with bench.watch.reading():
+        snapshot = bench.sandbox.snapshot(weights, model)
+    with bench.watch.computing():
+        model.load(snapshot)
+        return coded_sum(model, batches, task.seed, bench.wire)
