@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench clean
+.PHONY: help install demo test check format bench docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -44,6 +44,9 @@ ifneq ($(wildcard benchmarks/soak.py),)
 soak: $(STAMP) ## Twenty minutes of jobs under all faults at once
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 endif
+
+docs: $(STAMP) ## Write docs/cli.md anew from the commands' help texts
+	@$(BIN)/python -m scripts.cli_docs
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

@@ -41,7 +41,7 @@ class RunPaths:
 
 
 def new_run(home: Path, name: str) -> RunPaths:
-    """A fresh folder `home/runs/NAME-1`, `-2`, ...: the first that nobody has; made at once, so that two never share it."""
+    """A fresh folder `home/runs/NAME-1`, `-2`, ...: the first that nobody has, made at once: two never share one."""
     runs = home / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     number = 1

@@ -1,4 +1,4 @@
-"""The entry of the command `gradmux`: finds the command, runs it, and turns what ended it into one line and an exit code.
+"""The entry of `gradmux`: finds the command, runs it, and turns what ended it into one line and an exit code.
 
 Knows no command from inside; each is a file of `commands/`, imported when it is asked for. Read next: `options.py`.
 """

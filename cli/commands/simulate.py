@@ -1,0 +1,104 @@
+"""`gradmux simulate`: one scheme over a delay profile, in virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from cli.options import Settings, command, pass_settings
+from cli.output import facts, print_json, stdout
+
+if TYPE_CHECKING:
+    from orchestrator.simulate import Simulation
+
+
+@command("simulate", example="gradmux simulate profile.npz --scheme m-sgc -p B=1 -p W=2 -p lambda=27 --jobs 80")
+@click.argument("profile")
+@click.option("--scheme", required=True, help="Its name; `gradmux schemes` lists them.")
+@click.option("-p", "parameters", multiple=True, metavar="KEY=VALUE", help="A parameter of the scheme: letter or name.")
+@click.option("--jobs", default=100, show_default=True, type=click.IntRange(1), help="J, gradients to decode.")
+@click.option("--models", type=click.IntRange(1), help="M, models side by side (else as few as the scheme needs).")
+@click.option("--workers", type=click.IntRange(1), help="n, fewer than the profile has: drawn anew for each round.")
+@click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight at most.")
+@click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
+@click.option("--mu", default=1.0, show_default=True, type=click.FloatRange(0), help="For --wait mu.")
+@click.option(
+    "--wait-out", type=click.Choice(["until", "all"]), default="until", show_default=True, help="For --wait mu."
+)
+@click.option(
+    "--straggler-model",
+    type=click.Choice(["bursty", "arbitrary", "either"]),
+    default="either",
+    show_default=True,
+    help="For --wait mu.",
+)
+@click.option("--slope", "slope_s", type=float, help="Seconds per unit of load (else the profile's own, or 0).")
+@click.option("--base-load", type=click.FloatRange(0), help="Load that the delays stand for (else the profile's own).")
+@click.option("--load", type=click.FloatRange(0), help="A fixed load instead of the assigned one.")
+@click.option("--in-flight-cap", type=click.FloatRange(0, 1), help="Share of n that may still run when a round closes.")
+@click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@pass_settings
+def simulate_command(
+    settings: Settings,
+    profile: str,
+    scheme: str,
+    parameters: tuple[str, ...],
+    jobs: int,
+    models: int | None,
+    workers: int | None,
+    concurrency: int | None,
+    wait: str,
+    mu: float,
+    wait_out: Literal["until", "all"],
+    straggler_model: Literal["bursty", "arbitrary", "either"],
+    slope_s: float | None,
+    base_load: float | None,
+    load: float | None,
+    in_flight_cap: float | None,
+    harvest_late: bool,
+    seed: int,
+) -> None:
+    """Play one scheme over PROFILE (a file, or a generator's name) and tell how long every round takes."""
+    from cli.policy import parse_parameters
+    from cli.profiles import find_profile
+    from orchestrator.fleets.profile_fleet import LoadModel
+    from orchestrator.policies import Earliest, Limits, Mu
+    from orchestrator.schemes import registry
+    from orchestrator.simulate import SimulationOptions, simulate
+
+    params = registry.parse_params(registry.get(scheme), parse_parameters(parameters))
+    found = find_profile(profile, workers=workers or 256, seed=seed)
+    own_slope_s = found.slope_s or 0.0
+    options = SimulationOptions(
+        jobs=jobs,
+        models=models,
+        wait=Mu(mu, wait_out, straggler_model) if wait == "mu" else Earliest(),
+        limits=Limits(concurrency=concurrency, in_flight_cap=in_flight_cap, harvest_late=harvest_late),
+        load=LoadModel(own_slope_s if slope_s is None else slope_s, found.reference_load(base_load), load),
+        workers=workers,
+        seed=seed,
+    )
+    result = simulate(found.delays_s, scheme, params, options)
+    if settings.json:
+        print_json(result.to_dict())
+    else:
+        _tell(result)
+
+
+def _tell(result: Simulation) -> None:
+    params = ", ".join(f"{name}={value}" for name, value in result.params.items())
+    slowest_s = max(result.durations, default=0.0)
+    told = [
+        ("scheme", f"{result.scheme} {params}".strip()),
+        ("workers, jobs, models", f"{result.workers}, {result.jobs}, {result.models}"),
+        ("rounds", f"{result.rounds} (delay T = {result.delay})"),
+        ("load", f"{result.load:.5f} of the batch per worker and round, at most"),
+        ("time", f"{result.total_s:.3f} s; the slowest round {slowest_s:.3f} s"),
+        ("waits", f"{result.waits} rounds waited for more workers than the straggler model allows"),
+        ("dropped", f"{sum(map(len, result.dropped))} answers came after their round had closed"),
+        ("in flight", f"{result.in_flight_mean:.1f} on average, {result.in_flight_max} at most"),
+        ("billed", f"{result.billed_s:.1f} s"),
+    ]
+    stdout().print(facts(told))

@@ -1,0 +1,44 @@
+"""Wait policy and limits as users write them, on the command line or in a job file, made into the loop's own.
+
+Knows no scheme and no fleet. Read next: `orchestrator/policies.py`.
+"""
+
+from __future__ import annotations
+
+from orchestrator.config import JobConfig, SchemeConfig
+from orchestrator.errors import ConfigError
+from orchestrator.policies import Earliest, Limits, Mu, WaitPolicy
+
+
+def wait_policy(scheme: SchemeConfig) -> WaitPolicy:
+    """When a round closes."""
+    if scheme.wait == "earliest":
+        return Earliest()
+    assert scheme.mu is not None
+    return Mu(mu=scheme.mu, wait_out=scheme.wait_out, straggler_model=scheme.straggler_model or "either")
+
+
+def limits(config: JobConfig) -> Limits:
+    """What bounds the run of a job."""
+    scheme, cluster = config.scheme, config.cluster
+    return Limits(
+        concurrency=cluster.concurrency,
+        in_flight_cap=scheme.in_flight_cap,
+        harvest_late=scheme.harvest_late,
+        attempts=cluster.attempts,
+        deadline_s=scheme.deadline_s,
+        approximate=scheme.approximate,
+    )
+
+
+def parse_parameters(given: tuple[str, ...]) -> dict[str, str]:
+    """`("B=1", "W=2")` as a table. Raises: ConfigError for anything that is not KEY=VALUE, or a key given twice."""
+    table: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key or not value:
+            raise ConfigError(f"-p {text}: must be KEY=VALUE, for example -p s=2")
+        if key in table:
+            raise ConfigError(f"-p {text}: {key} is given twice")
+        table[key] = value
+    return table

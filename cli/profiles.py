@@ -1,0 +1,32 @@
+"""A delay profile by what the user calls it: a file (.npz, .csv, a run's record) or the name of a generator.
+
+Knows no scheme. Read next: `orchestrator/delays/`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from orchestrator.delays import DelayProfile
+
+GENERATED_ROUNDS = 1000
+
+
+def find_profile(name: str, *, workers: int, seed: int, rounds: int = GENERATED_ROUNDS) -> DelayProfile:
+    """The profile called `name`; a generator makes `rounds` rounds of `workers` workers.
+
+    Raises: ConfigError when there is neither such a file nor such a generator, or the file is no profile.
+    """
+    from orchestrator.delays import GENERATORS, generate
+    from orchestrator.delays.formats import load_profile
+
+    if name in GENERATORS:
+        return generate(name, rounds=rounds, workers=workers, seed=seed)
+    path = Path(name)
+    if path.exists():
+        return load_profile(path)
+    raise ConfigError(f"{name}: is neither a profile file nor a generator ({', '.join(GENERATORS)})")

@@ -1,0 +1,194 @@
+"""The Python door: describe a job with your own functions and arrays, train it, get the modules back.
+
+    result = train(Job(models=[Model("mlp", factory=make_mlp)], data=(x, y), batch_size=1024, steps=100))
+    result["mlp"].state_dict()
+
+Works from a script and a notebook, with functions defined in it: they travel by cloudpickle. Knows no concrete backend:
+these register themselves under the entry points "gradmux.backends". Read next: `config.py`, which a `Job` becomes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from orchestrator.config import JobConfig
+from orchestrator.errors import ConfigError
+from orchestrator.job_file import parse_job
+from orchestrator.results import RunResult
+
+if TYPE_CHECKING:
+    from torch import nn
+
+BACKENDS = "gradmux.backends"
+
+Factory: TypeAlias = "Callable[..., nn.Module]"
+Arrays: TypeAlias = tuple[Any, Any]
+"""(x, y): numpy arrays or CPU tensors with the same number of rows"""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model to train."""
+
+    name: str
+    factory: Factory | str
+    """a function that returns the nn.Module, or "module:function" """
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """its keyword arguments: JSON values"""
+    optimizer: str | tuple[str, Mapping[str, Any]] = "SGD"
+    """a class of torch.optim by name, with its arguments: ("Adam", {"lr": 1e-3})"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Several models on one data set, side by side; the fields are those of a job file."""
+
+    models: Sequence[Model]
+    data: Arrays | str
+    """arrays, or what `data.train` of a job file may name"""
+    batch_size: int
+    """rows of one step, over all workers"""
+    steps: int
+    """per model"""
+    eval_data: Arrays | str | None = None
+    loss: Callable[..., Any] | str = "cross_entropy"
+    seed: int = 0
+    name: str = "job"
+    workers: int = 64
+    """n"""
+    scheme: str = "uncoded"
+    stragglers: int | None = None
+    """s"""
+    burst: int | None = None
+    """B"""
+    window: int | None = None
+    """W"""
+    max_stragglers: int | None = None
+    """lambda"""
+    responses: int | None = None
+    """r"""
+    code: str | None = None
+    parameters: Mapping[str, int | float | str] = field(default_factory=dict)
+    """any other parameter of the scheme"""
+    wait: Literal["earliest", "mu"] = "earliest"
+    mu: float | None = None
+    deadline_s: float | None = None
+    approximate: bool = False
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    """other keys of the section [cluster]"""
+    emulator: Mapping[str, Any] = field(default_factory=dict)
+    """the section [emulator]: delays and faults of the local backend"""
+
+    def config(self) -> JobConfig:
+        """The same job as a job file would give it. Raises: ConfigError, one line per mistake."""
+        tree = {
+            "name": self.name,
+            "cluster": {"workers": self.workers, **self.cluster},
+            "scheme": self._scheme(),
+            "data": _present(train=_named(self.data), eval=_named(self.eval_data), batch_size=self.batch_size),
+            "training": {"steps": self.steps, "loss": _code_name(self.loss, "loss"), "seed": self.seed},
+            "models": [_model(model) for model in self.models],
+            "emulator": dict(self.emulator),
+        }
+        return parse_job(tree, source="Job")
+
+    def materials(self) -> Materials:
+        """What a job file cannot hold."""
+        return Materials(
+            factories={m.name: m.factory for m in self.models if not isinstance(m.factory, str)},
+            loss=None if isinstance(self.loss, str) else self.loss,
+            train=None if isinstance(self.data, str) else self.data,
+            eval=None if isinstance(self.eval_data, str) else self.eval_data,
+        )
+
+    def _scheme(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in _SCHEME_FIELDS}
+        return {**self.parameters, **_present(**own), "name": self.scheme, "approximate": self.approximate}
+
+
+_SCHEME_FIELDS = ("stragglers", "burst", "window", "max_stragglers", "responses", "code", "wait", "mu", "deadline_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Materials:
+    """Functions and arrays of a job that was not written as a file."""
+
+    factories: Mapping[str, Factory] = field(default_factory=dict)
+    """model name -> factory"""
+    loss: Callable[..., Any] | None = None
+    train: Arrays | None = None
+    eval: Arrays | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trained(Mapping[str, "nn.Module"]):
+    """The trained modules by name, and the run's numbers in `run`."""
+
+    run: RunResult
+    modules: Mapping[str, nn.Module]
+
+    def __getitem__(self, name: str) -> nn.Module:
+        return self.modules[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.modules)
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+
+class Backend(Protocol):
+    """Where jobs run: what an entry point of "gradmux.backends" names."""
+
+    def __call__(self, config: JobConfig, materials: Materials, home: Path | None) -> Trained: ...
+
+
+def train(job: Job, *, backend: str = "local", home: str | Path | None = None) -> Trained:
+    """Trains every model of `job` and returns them. Record and weights are kept under `home` (else the user's folder).
+
+    Raises: ConfigError before any worker is invoked, or what ended the run (`orchestrator.errors`).
+    """
+    config = job.config()
+    return _backend(backend)(config, job.materials(), None if home is None else Path(home))
+
+
+def _backend(name: str) -> Backend:
+    found = entry_points(group=BACKENDS)
+    if name not in found.names:
+        raise ConfigError(f"there is no backend {name!r}; installed: {', '.join(sorted(found.names)) or 'none'}")
+    backend: Backend = found[name].load()
+    return backend
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _named(data: Arrays | str | None) -> str | None:
+    return data if data is None or isinstance(data, str) else "arrays"
+
+
+def _model(model: Model) -> dict[str, Any]:
+    name, arguments = (model.optimizer, {}) if isinstance(model.optimizer, str) else model.optimizer
+    return {
+        "name": model.name,
+        "factory": _code_name(model.factory, "factory"),
+        "args": dict(model.args),
+        "optimizer": {**arguments, "name": name},
+    }
+
+
+def _code_name(code: Callable[..., Any] | str, role: str) -> str:
+    """A function's name for the record: "module:function", whatever it is called."""
+    if isinstance(code, str):
+        return code
+    name = getattr(code, "__qualname__", type(code).__qualname__)
+    return f"{getattr(code, '__module__', role)}:{re.sub(r'[^A-Za-z0-9_.]', '', name) or role}"
+
+
+assert set(_SCHEME_FIELDS) <= {each.name for each in fields(Job)}

@@ -1,0 +1,79 @@
+"""What a run gives back: numbers for people and programs, and where record and weights lie.
+
+Knows no backend. Read next: `api.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResult:
+    """One trained model."""
+
+    name: str
+    steps: int
+    train_loss: float
+    """mean over the last batch"""
+    eval: Mapping[str, float]
+    """`loss` and, for classifiers, `accuracy` on the evaluation rows; empty without such rows"""
+    checkpoint: Path
+    """its weights: safetensors"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One finished run."""
+
+    run: str
+    state: str
+    scheme: str
+    params: Mapping[str, int | float | str]
+    workers: int
+    """n"""
+    load: float
+    """largest fraction of one batch that a worker processed in one round"""
+    rounds: int
+    wall_s: float
+    """from the first dispatch to the last applied gradient"""
+    billed_s: float
+    """of all invocations, late and redundant ones included"""
+    invocations: int
+    models: tuple[ModelResult, ...]
+    max_residual: float
+    """largest |weights x rows - 1| of any decode"""
+    max_amplification: float
+    """how much rounding noise the worst decode amplified"""
+    record: Path
+    """one JSON line per round"""
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `gradmux submit --json` ends with."""
+        return {
+            "run": self.run,
+            "state": self.state,
+            "scheme": self.scheme,
+            "params": dict(self.params),
+            "workers": self.workers,
+            "load": self.load,
+            "rounds": self.rounds,
+            "wall_s": self.wall_s,
+            "models": [
+                {
+                    "name": model.name,
+                    "steps": model.steps,
+                    "train_loss": model.train_loss,
+                    "eval": dict(model.eval),
+                    "checkpoint": str(model.checkpoint),
+                }
+                for model in self.models
+            ],
+            "cost": {"billed_s": self.billed_s, "invocations": self.invocations, **self.cost},
+            "decode": {"max_residual": self.max_residual, "max_amplification": self.max_amplification},
+            "record": str(self.record),
+        }
