@@ -38,7 +38,7 @@ class JobPlan:
         return (job + self.first) // self.models
 
     def predecessor(self, job: int) -> int | None:
-        """The job of this life whose decode gives the weights that `job` starts from; None when they are there already."""
+        """The job of this life whose decode gives the weights that `job` starts from; None when they are there."""
         return job - self.models if job >= self.models else None
 
 
@@ -53,6 +53,6 @@ def require_models(models: int, delay: int, scheme: str) -> None:
         f"any scheme with delay T <= {models - 1}" if models > 1 else "a scheme without delay (uncoded, gc, pipeline)"
     )
     raise ConfigError(
-        f"{scheme} has delay T = {delay} and so needs at least T + 1 = {delay + 1} models side by side, but the job has "
-        f"M = {models}: add {delay + 1 - models} model(s), or use smaller parameters or {fits}"
+        f"{scheme} has delay T = {delay} and so needs at least T + 1 = {delay + 1} models side by side, but this job "
+        f"has M = {models}: add {delay + 1 - models} model(s), or use smaller parameters or {fits}"
     )

@@ -68,6 +68,8 @@ class Loop:
         self._results: dict[Key, Any] = {}
         self._published: set[int] = set()
         self._since = _Since()
+        self._held: rec.RoundLine | None = None
+        """the line of a closed round, until the jobs that were due in it are applied"""
         self._loads: dict[int, float] = {}
         self._last_tick_s = -math.inf
         self._start_s: float | None = None
@@ -83,6 +85,7 @@ class Loop:
                 # 1. Do all that can be done with what is known.
                 while (action := self._rounds.next_action()) is not None:
                     self._perform(action)
+                self._flush()
                 if self._rounds.finished:
                     break
                 # 2. Wait for the next arrival, or for the instant at which a decision changes without one.
@@ -96,7 +99,7 @@ class Loop:
         return self.summary()
 
     def drain(self, patience_s: float) -> RunSummary:
-        """After `run`: takes what is still in flight, for at most `patience_s`, so that the bill is whole; ends the record."""
+        """After `run`: takes what is in flight, for at most `patience_s`, so that the bill is whole; ends the record."""
         until = self._fleet.now() + patience_s
         while self._rounds.in_flight and (arrival := self._fleet.next(until)) is not None:
             self._take(arrival)
@@ -204,25 +207,31 @@ class Loop:
             self._results = {key: result for key, result in self._results.items() if key in keeps}
 
     def _close(self, close: Close) -> None:
+        self._flush()
         self._rounds_closed += 1
-        since, self._since = self._since, _Since()
-        self._recorder.write(
-            rec.RoundLine(
-                round=close.round,
-                start_s=close.start_s,
-                end_s=close.end_s,
-                load=self._loads.pop(close.round, 0.0),
-                late=close.late,
-                waited=close.waited,
-                in_flight=close.in_flight,
-                sent=tuple(since.sent),
-                arrivals=tuple(since.arrivals),
-                decoded=tuple(since.decoded),
-                asked=tuple(self._asked()),
-            )
+        since, self._since = self._since, _Since(decoded=self._since.decoded)
+        self._held = rec.RoundLine(
+            round=close.round,
+            start_s=close.start_s,
+            end_s=close.end_s,
+            load=self._loads.pop(close.round, 0.0),
+            late=close.late,
+            waited=close.waited,
+            in_flight=close.in_flight,
+            sent=tuple(since.sent),
+            arrivals=tuple(since.arrivals),
+            asked=tuple(self._asked()),
         )
 
+    def _flush(self) -> None:
+        """Writes the line of the round that closed last, with what was decoded since the line before."""
+        if self._held is not None:
+            decoded, self._since.decoded = self._since.decoded, []
+            self._recorder.write(replace(self._held, decoded=tuple(decoded)))
+            self._held = None
+
     def _finish(self, state: str, reason: str) -> None:
+        self._flush()
         since, self._since = self._since, _Since()
         end_s = self._fleet.now()
         self._recorder.write(rec.EndLine(state, end_s, reason, tuple(since.arrivals), tuple(since.decoded)))

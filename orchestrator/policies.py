@@ -1,7 +1,7 @@
 """When a round closes and what is sent again: the wait policies and limits, as data.
 
-Knows no scheme and no clock; `rounds.py` acts on these. Source of the mu rule: Krishnan, Ebrahimi, Khisti 2023, section 4.
-Read next: `rounds.py`.
+Knows no scheme and no clock; `rounds.py` acts on these. Source of the mu rule: Krishnan, Ebrahimi, Khisti 2023,
+section 4. Read next: `rounds.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Earliest:
 class Mu:
     """The papers' rule: who needs more than (1 + mu) times the fastest answer is a straggler.
 
-    When the stragglers leave the scheme's straggler model, the round goes on: `wait_out = "until"` admits arrivals in order until
-    the rest conforms; `"all"` waits for everybody, as the published simulator does.
+    When the stragglers leave the scheme's straggler model, the round goes on: `wait_out = "until"` admits arrivals in
+    order until the rest conforms; `"all"` waits for everybody, as the published simulator does.
     """
 
     mu: float = 1.0
@@ -41,7 +41,7 @@ WaitPolicy: TypeAlias = Earliest | Mu
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """Invoke what is still missing once more: when a share of the results is in, or after (1 + slack) times the fastest."""
+    """Invoke what is missing once more: when a share of the results is in, or after (1 + slack) times the fastest."""
 
     share: float | None = 0.9
     """of the invoked workers, 0..1; None: never by share"""

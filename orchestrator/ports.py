@@ -1,4 +1,4 @@
-"""The doors between the loop and the world: a fleet invokes and owns the clock, a store keeps bytes, a trainer has tensors.
+"""The doors between loop and world: a fleet invokes and owns the clock, a store keeps bytes, a trainer has tensors.
 
 Knows no scheme's inside, no AWS and no torch. `fleets/` implements `Fleet` (real endpoint, virtual time, replay),
 `store.py` implements `Store`, `training/trainer.py` implements `Trainer`. Read next: `loop.py`.
@@ -73,7 +73,10 @@ class Arrival:
 
 
 class Fleet(Protocol):
-    """Invokes workers and owns the clock. Implementations pass one contract suite (`tests/orchestrator/fleet_contract.py`)."""
+    """Invokes workers and owns the clock. All implementations pass `tests/orchestrator/fleet_contract.py`.
+
+    Each invocation gives exactly one final arrival, whatever became of it.
+    """
 
     def now(self) -> float:
         """Seconds of this fleet's clock; never goes back."""

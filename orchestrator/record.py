@@ -1,8 +1,8 @@
 """The record of a run: one JSON line per round with everything the loop was told, so that the run can be replayed.
 
-A line holds what happened since the line before: what was sent, every arrival in the order in which the loop took it, what
-closed and what was decoded. The first line describes the run, the last one says how it ended. Times are seconds of the
-fleet's clock and are written in full, since a replay must take the same decisions to the last bit.
+A line holds what happened since the line before: what was sent, every arrival in the order in which the loop took it,
+what closed and what was decoded. The first line describes the run, the last one says how it ended. Times are seconds of
+the fleet's clock and are written in full, since a replay must take the same decisions to the last bit.
 
 Knows no tensors and no scheme. Read next: `loop.py` (writes it), `fleets/replay_fleet.py` (plays it again).
 """
@@ -175,7 +175,7 @@ class MemoryRecord:
 
 
 class FileRecord:
-    """Appends lines to a file; a line is on disk before `write` returns, and a torn last line is cut off when reopened."""
+    """Appends lines to a file: on disk before `write` returns; a torn last line is cut off when reopened."""
 
     def __init__(self, path: Path, *, sync: bool = True) -> None:
         self._sync = sync
@@ -271,11 +271,6 @@ def weights_crc(decoding: Decoding) -> int:
     """Fingerprint of which results were combined, how, and in which order."""
     text = ";".join(f"{k.round},{k.worker},{k.slot},{w.hex()}" for k, w in decoding.weights.items())
     return crc32(text.encode())
-
-
-def with_results(line: Heard, results: Mapping[int, Any]) -> Arrival:
-    """A recorded arrival with vectors given to it again."""
-    return replace(line.arrival(), results=results)
 
 
 def _heard(item: list[Any]) -> Heard:

@@ -89,6 +89,8 @@ class Rounds:
         self._estimates: set[int] = set()
         self._outbox: list[Invocation] = []
         self._in_flight = 0
+        self._overdue = False
+        """True while jobs wait to be decoded that were decodable when a round closed: no other may close before"""
         self._look = True
         """False while nothing has happened that could let a round close"""
 
@@ -177,7 +179,7 @@ class Rounds:
         A round closes and the next one is sent before a decoded gradient is applied, when that model is not waited for.
         Raises: TaskFailed when nothing is in flight and what is missing cannot be had, DeadlinePassed.
         """
-        action = self._close() or self._send() or self._decode()
+        action = self._close() or self._send() or self._close_empty() or self._decode()
         if action is None and not self._in_flight and not self.finished and self.wake_at() is None:
             self._stuck()
         return action
@@ -203,7 +205,7 @@ class Rounds:
         self._back_up_if_due(this)
 
     def _all_claimed(self) -> bool:
-        """Is every job decodable, so that nothing need be sent or waited for? (The mu rule plays its last rounds all the same.)"""
+        """Is every job decodable, so that nothing need be sent or waited for? (The mu rule plays all its rounds.)"""
         return len(self._claimed) >= self._plan.jobs and not isinstance(self._policy, Mu)
 
     def _claim(self, job: int) -> None:
@@ -261,13 +263,17 @@ class Rounds:
         return [this for this in self._rounds.values() if this.open]
 
     def _close(self) -> Close | None:
-        if not self._look:
+        if not self._look or self._overdue:
             return None
         for this in self._open_rounds():
             if self._may_close(this):
                 return self._closed(this)
         self._look = False
         return None
+
+    def _close_empty(self) -> Close | None:
+        """A round without tasks has been staged rather than sent: it closes at once."""
+        return self._close() if self._look else None
 
     def _may_close(self, this: RoundState) -> bool:
         if self._scheme.overlapping:
@@ -298,6 +304,7 @@ class Rounds:
         this.closed = True
         if self._model is not None:
             self._model.commit(this.late(self._scheme.workers))
+        self._overdue = bool(self._pending)
         self._outbox = [call for call in self._outbox if call.round != this.index]
         for job in self._scheme.end_round(this.index):
             assert job in self._claimed, f"round {this.index} closed without job {job}"
@@ -352,6 +359,7 @@ class Rounds:
         if not self._pending:
             return None
         job = self._pending.pop(0)
+        self._overdue = self._overdue and bool(self._pending)
         return Decode(job, estimate=job in self._estimates)
 
     def _stuck(self) -> None:

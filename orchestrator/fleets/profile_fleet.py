@@ -1,21 +1,25 @@
 """A fleet in virtual time: answers come after the delays of a profile, and the clock jumps to them.
 
 Row t mod rows holds the delays of round t, one column per worker; an invocation of load L takes
-delay + slope (L - base load). Knows no tensors: its arrivals carry no results. Read next: `orchestrator/delays`.
+delay + slope (L - base load). Knows no tensors: its arrivals carry results only when it is given a function that
+computes them. Read next: `orchestrator/delays`.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from orchestrator.errors import ConfigError
 from orchestrator.ports import Arrival, Invocation, Outcome
 from orchestrator.schemes.scheme import FloatArray
+
+Compute: TypeAlias = Callable[[Invocation], Mapping[int, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,9 @@ class DelayTable:
 class ProfileFleet:
     """`ports.Fleet` over a `DelayTable`. A failed invocation is noticed when the slowest answer of its row has come."""
 
-    def __init__(self, table: DelayTable, load: LoadModel) -> None:
-        self._table, self._load = table, load
+    def __init__(self, table: DelayTable, load: LoadModel, compute: Compute | None = None) -> None:
+        """`compute`: what an invocation answers, slot -> result, worked out when it is sent; None: nothing."""
+        self._table, self._load, self._compute = table, load, compute
         self._now_s = 0.0
         self._queue: list[tuple[float, int, Arrival]] = []
         self._sequence = 0
@@ -121,6 +126,7 @@ class ProfileFleet:
             at_s=self._now_s + taken_s,
             outcome=Outcome.FAILED if failed else Outcome.OK,
             slots=slots,
+            results={} if failed or self._compute is None else self._compute(call),
             billed_s=taken_s,
             worker_s=taken_s,
             error="failed in the profile" if failed else "",

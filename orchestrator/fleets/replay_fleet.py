@@ -7,16 +7,15 @@ diverged and is told so. Knows no scheme and no tensors. Read next: `orchestrato
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from orchestrator.errors import GradmuxError
 from orchestrator.ports import Arrival, Invocation
-from orchestrator.record import EndLine, Line, RoundLine, with_results
+from orchestrator.record import EndLine, Line, RoundLine
 
 
 class ReplayDiverged(GradmuxError):
-    """The run asked for something that the record does not hold: the code or the parameters are not the recorded ones."""
+    """The run asked for what the record does not hold: the code or the parameters are not the recorded ones."""
 
 
 class ReplayFleet:
@@ -28,7 +27,6 @@ class ReplayFleet:
         """`results`: (round, worker) -> slot -> vector, where the replay should combine vectors as well."""
         self._arrivals: deque[Arrival] = deque()
         self._starts: dict[tuple[int, int, int], float] = {}
-        self._results = results or {}
         self._asked: set[tuple[int, int, int]] = set()
         self._now_s = 0.0
         for line in lines:
@@ -36,9 +34,7 @@ class ReplayFleet:
                 for group in line.sent:
                     self._starts |= {(group.round, w, group.attempt): group.at_s for w in group.workers}
             if isinstance(line, RoundLine | EndLine):
-                self._arrivals.extend(
-                    with_results(item, self._results.get((item.round, item.worker), {})) for item in line.arrivals
-                )
+                self._arrivals.extend(item.arrival() for item in line.arrivals)
 
     def now(self) -> float:
         return self._now_s
