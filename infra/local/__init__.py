@@ -1,0 +1,27 @@
+"""Lambda and S3 on this machine: the same calls, limits and failures as on AWS, over workers forked from one process.
+
+    Emulator(EmulatorConfig(...))      a context manager; nothing is left after it
+    DelayPlan, FaultPlan               what is injected
+    EmulatorError                      why it cannot be
+
+Read next: `emulator.py`.
+"""
+
+from infra.local.client import AdminClient
+from infra.local.config import EmulatorConfig
+from infra.local.emulator import Emulator
+from infra.local.errors import EmulatorError
+from infra.local.faults import FaultKind, FaultPlan, FaultRate, ScheduledFault
+from infra.local.injection import DelayPlan
+
+__all__ = [
+    "AdminClient",
+    "DelayPlan",
+    "Emulator",
+    "EmulatorConfig",
+    "EmulatorError",
+    "FaultKind",
+    "FaultPlan",
+    "FaultRate",
+    "ScheduledFault",
+]

@@ -1,0 +1,64 @@
+"""Talks to the admin paths of a running emulator.
+
+Blocking, standard library only. The other side is `admin.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from infra.local.errors import EmulatorError
+from infra.local.faults import FaultPlan
+from infra.local.injection import DelayPlan
+from infra.local.names import ADMIN
+
+
+@dataclass(frozen=True, slots=True)
+class AdminClient:
+    """One connection for each request: this is never the hot path."""
+
+    port: int
+    timeout_s: float = 120.0
+
+    def set_delays(self, plan: DelayPlan) -> None:
+        """Replaces the delays of calls from now on."""
+        self._ask("POST", "delays", dataclasses.asdict(plan))
+
+    def set_faults(self, plan: FaultPlan) -> None:
+        """Replaces the faults of calls from now on."""
+        self._ask("POST", "faults", plan.to_json())
+
+    def warm(self, count: int) -> None:
+        """Starts sandboxes until there are `count`; returns when they are ready."""
+        self._ask("POST", "warm", {"count": count})
+
+    def statistics(self) -> dict[str, Any]:
+        """The fields of `statistics.Statistics` but its journal."""
+        return self._ask("GET", "statistics")
+
+    def journal(self) -> list[dict[str, Any]]:
+        """Every POST so far (the last 100,000), in order of their end; fields of `statistics.Invocation`."""
+        invocations: list[dict[str, Any]] = self._ask("GET", "journal")["invocations"]
+        return invocations
+
+    def sandboxes(self) -> list[dict[str, Any]]:
+        """The living workers: number, pid, logical worker that they served last, calls, init_s."""
+        sandboxes: list[dict[str, Any]] = self._ask("GET", "sandboxes")["sandboxes"]
+        return sandboxes
+
+    def _ask(self, method: str, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout_s)
+        try:
+            connection.request(method, ADMIN + name, None if body is None else json.dumps(body))
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        except OSError as error:
+            raise EmulatorError(f"no emulator answers on port {self.port}: {error}") from error
+        finally:
+            connection.close()
+        if "error" in answer:
+            raise EmulatorError(answer["error"])
+        return answer

@@ -1,0 +1,106 @@
+"""Which invocation goes wrong, and how: by schedule, or by rate and seed. The same plan always hurts the same calls.
+
+Pure: decides, and does nothing; `invocation.py` acts it out. Delays are in `injection.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Self
+
+from infra.local.errors import EmulatorError
+from infra.local.seeded import uniform
+
+
+class FaultKind(Enum):
+    """What happens to the invocation, in the words of the `--faults` option."""
+
+    CRASH = "crash"
+    """the worker process dies by SIGSEGV before it answers: Runtime.ExitError"""
+    ERROR = "error"
+    """the handler raises: FunctionError Unhandled"""
+    OOM = "oom"
+    """the kernel kills the worker for its memory: Runtime.OutOfMemory"""
+    TIMEOUT = "timeout"
+    """no answer until the function's timeout: Sandbox.Timedout"""
+    INIT = "init"
+    """the sandbox fails to start: Runtime.ImportModuleError"""
+    THROTTLE = "throttle"
+    """429 TooManyRequestsException, nothing runs"""
+    SERVICE = "500"
+    """500 ServiceException, nothing runs"""
+    UNAVAILABLE = "503"
+    """503 ServiceUnavailableException, nothing runs"""
+    TRUNCATE = "truncate"
+    """the handler runs; the connection ends in the middle of its reply"""
+    CORRUPT = "corrupt"
+    """the handler runs; one character of its reply is another one"""
+    DUPLICATE = "duplicate"
+    """an Event invocation is delivered twice"""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledFault:
+    """One fault at one place."""
+
+    round: int
+    worker: int
+    kind: FaultKind
+    attempt: int = 1
+    """from 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRate:
+    """A share of all invocations that fail in this way."""
+
+    kind: FaultKind
+    rate: float
+    """probability, 0 to 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """All faults of a run; deterministic in (seed, round, worker, attempt)."""
+
+    rates: tuple[FaultRate, ...] = ()
+    schedule: tuple[ScheduledFault, ...] = ()
+    """comes before the rates"""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= fault.rate <= 1 for fault in self.rates) or sum(fault.rate for fault in self.rates) > 1 + 1e-9:
+            raise EmulatorError("fault rates must be from 0 to 1, and at most 1 together")
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """The plan that `to_json` wrote."""
+        rates = tuple(FaultRate(FaultKind(kind), rate) for kind, rate in fields["rates"])
+        schedule = tuple(ScheduledFault(at[0], at[1], FaultKind(at[3]), at[2]) for at in fields["schedule"])
+        return cls(rates, schedule, fields["seed"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists: rates as (kind, rate), schedule as (round, worker, attempt, kind)."""
+        return {
+            "rates": [[fault.kind.value, fault.rate] for fault in self.rates],
+            "schedule": [[at.round, at.worker, at.attempt, at.kind.value] for at in self.schedule],
+            "seed": self.seed,
+        }
+
+    def decide(self, round: int, worker: int, attempt: int) -> FaultKind | None:
+        """The fault of this invocation, or None."""
+        for fault in self.schedule:
+            if (fault.round, fault.worker, fault.attempt) == (round, worker, attempt):
+                return fault.kind
+        if not self.rates:
+            return None
+        left = uniform(self.seed, "fault", round, worker, attempt)
+        for rate in self.rates:
+            left -= rate.rate
+            if left < 0:
+                return rate.kind
+        return None
+
+
+NO_FAULTS = FaultPlan()
