@@ -1,0 +1,9 @@
+"""The demonstration: one job on real data under five schemes, on one emulator with one set of delays.
+
+    models.py      the four models
+    contest.py     what is run, and what was measured
+    reference.py   the same batches in one ordinary process
+    tables.py      how it is told
+
+Read next: `contest.py`.
+"""

@@ -1,0 +1,33 @@
+"""Four small classifiers of 8 x 8 grey images: what the demonstration trains. Shipped to workers by value."""
+
+from __future__ import annotations
+
+from torch import nn
+
+SIDE = 8
+CLASSES = 10
+
+
+def mlp(hidden: int, depth: int = 1) -> nn.Module:
+    """`depth` hidden layers of `hidden` units."""
+    layers: list[nn.Module] = []
+    width = SIDE * SIDE
+    for _ in range(depth):
+        layers += [nn.Linear(width, hidden), nn.ReLU()]
+        width = hidden
+    return nn.Sequential(*layers, nn.Linear(width, CLASSES))
+
+
+def cnn(channels: int) -> nn.Module:
+    """Two 3 x 3 convolutions with batch norm between them, one linear layer."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, SIDE, SIDE)),
+        nn.Conv2d(1, channels, 3, padding=1),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(channels, 2 * channels, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(2 * channels * (SIDE // 2) ** 2, CLASSES),
+    )

@@ -1,0 +1,69 @@
+"""A `Job` in Python is the job that a file would describe, plus the functions and arrays that a file cannot hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orchestrator import Job, Model, train
+from orchestrator.errors import ConfigError
+
+ROWS = ([[0.0], [1.0]], [0, 1])
+
+
+def make_mlp(hidden: int = 4) -> None:
+    raise AssertionError(f"must not be called here ({hidden})")
+
+
+def job(**changed: Any) -> Job:
+    fields: dict[str, Any] = {"models": [Model("a", make_mlp)], "data": ROWS, "batch_size": 2, "steps": 3}
+    return Job(**{**fields, **changed})
+
+
+def test_fields_become_sections() -> None:
+    config = job(scheme="m-sgc", burst=1, window=2, max_stragglers=4, workers=16, wait="mu", mu=0.5).config()
+    assert config.scheme.parameters == {"burst": 1, "window": 2, "max_stragglers": 4}
+    assert (config.scheme.wait, config.scheme.mu) == ("mu", 0.5)
+    assert config.cluster.workers == 16
+    assert config.training.steps == 3
+
+
+def test_optimizers_by_name_or_with_arguments() -> None:
+    models = [Model("a", make_mlp), Model("b", make_mlp, optimizer=("Adam", {"lr": 0.1}), args={"hidden": 8})]
+    config = job(models=models).config()
+    assert [model.optimizer.name for model in config.models] == ["SGD", "Adam"]
+    assert config.models[1].optimizer.arguments == {"lr": 0.1}
+    assert config.models[1].args == {"hidden": 8}
+
+
+@pytest.mark.parametrize("factory", [make_mlp, lambda: None, Model], ids=["function", "lambda", "class"])
+def test_factories_of_any_kind_keep_a_name_in_the_record(factory: Callable[..., Any]) -> None:
+    config = job(models=[Model("a", factory)]).config()
+    assert ":" in config.models[0].factory
+    assert job(models=[Model("a", factory)]).materials().factories == {"a": factory}
+
+
+def test_factories_by_path_and_data_by_name_need_no_materials() -> None:
+    named = job(models=[Model("a", "mymodels:mlp")], data="digits:train")
+    assert named.config().data.train == "digits:train"
+    assert named.materials().factories == {}
+    assert named.materials().train is None
+
+
+def test_mistakes_are_told_as_for_a_file() -> None:
+    with pytest.raises(ConfigError, match=r"Job: training\.steps: must be at least 1 \(is 0\)"):
+        job(steps=0).config()
+
+
+def test_an_unknown_backend_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"there is no backend 'moon'; installed: .*local"):
+        train(job(), backend="moon")
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = "import orchestrator, sys; sys.exit(bool({'torch', 'numpy', 'pydantic'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

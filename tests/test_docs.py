@@ -1,0 +1,72 @@
+"""What the documentation shows is true: its job validates, its commands exist, its help pages are current."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.main import gradmux
+from cli.options import Settings
+from orchestrator.job_file import parse_job
+from scripts.cli_docs import PAGE, render
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language in the README."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def shown_commands() -> list[str]:
+    """Every `gradmux ...` line of the README's shell blocks."""
+    lines = [line.split("#")[0].strip() for block in blocks("bash") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("gradmux ")]
+
+
+def test_the_job_file_of_the_readme_is_valid() -> None:
+    (text,) = blocks("toml")
+    job = parse_job(tomllib.loads(text), source="README.md")
+    assert len(job.expanded_models()) == 3
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_of_the_readme_compiles(code: str) -> None:
+    ast.parse(code)
+
+
+@pytest.mark.parametrize("line", shown_commands())
+def test_commands_of_the_readme_parse(line: str) -> None:
+    words = shlex.split(line)[1:]
+    context = click.Context(gradmux, obj=Settings())
+    _, command, rest = gradmux.resolve_command(context, words)
+    assert command is not None
+    command.make_context(words[0], rest, parent=context)
+
+
+def test_every_command_of_the_readme_table_exists() -> None:
+    rows = re.findall(r"^\| `gradmux ([a-z]+)", README.read_text(encoding="utf-8"), re.MULTILINE)
+    context = click.Context(gradmux)
+    assert rows == gradmux.list_commands(context)
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
+    missing = [link for link in links if not link.startswith("http") and not (README.parent / link).exists()]
+    assert missing == []
+
+
+def test_files_that_the_readme_names_exist() -> None:
+    named = re.findall(r"`((?:orchestrator|lambda_worker|infra|cli)/[\w/.]*)`", README.read_text(encoding="utf-8"))
+    assert named
+    assert [name for name in named if not (README.parent / name).exists()] == []
+
+
+def test_the_help_pages_are_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(), "run `make docs`"
