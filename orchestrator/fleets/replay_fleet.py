@@ -21,10 +21,7 @@ class ReplayDiverged(GradmuxError):
 class ReplayFleet:
     """`ports.Fleet` over the lines of a record."""
 
-    def __init__(
-        self, lines: Iterable[Line], results: Mapping[tuple[int, int], Mapping[int, Any]] | None = None
-    ) -> None:
-        """`results`: (round, worker) -> slot -> vector, where the replay should combine vectors as well."""
+    def __init__(self, lines: Iterable[Line]) -> None:
         self._arrivals: deque[Arrival] = deque()
         self._starts: dict[tuple[int, int, int], float] = {}
         self._asked: set[tuple[int, int, int]] = set()

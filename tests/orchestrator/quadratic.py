@@ -1,7 +1,7 @@
-"""A training problem in numpy, small and exact: each chunk's loss is a quadratic of the weights, so gradients are linear.
+"""A training problem in numpy, small and exact: each chunk's loss is a quadratic of the weights.
 
-`QuadraticTrainer` is a real trainer (snapshots, steps) in float64 and `compute` a real worker, so that the loop can be run in
-virtual time and compared with plain gradient descent to 1e-12.
+`QuadraticTrainer` is a real trainer (snapshots, steps) in float64 and `compute` a real worker, so that the loop can be
+run in virtual time and compared with plain gradient descent to 1e-12.
 """
 
 from __future__ import annotations

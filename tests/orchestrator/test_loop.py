@@ -1,4 +1,4 @@
-"""The loop over virtual time: whatever the delays, failures and policies, the weights are those of plain gradient descent."""
+"""The loop in virtual time: whatever the delays, failures and policies, it does what plain gradient descent does."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ policies: st.SearchStrategy[WaitPolicy] = st.one_of(
 )
 
 
-@pytest.mark.parametrize(("name", "params"), CASES, ids=lambda v: str(v))
+@pytest.mark.parametrize(("name", "params"), CASES, ids=str)
 @settings(max_examples=25, deadline=None)
 @given(delays=delay_matrices(), wait=policies, harvest=st.booleans(), cap=st.sampled_from([None, 0.0, 0.3]))
 def test_weights_are_those_of_plain_gradient_descent(
@@ -113,7 +113,7 @@ def test_weights_are_those_of_plain_gradient_descent(
     assert sorted(played.trainer.order) == list(range(played.scheme.jobs)), "every job is applied exactly once"
 
 
-@pytest.mark.parametrize(("name", "params"), CASES, ids=lambda v: str(v))
+@pytest.mark.parametrize(("name", "params"), CASES, ids=str)
 def test_each_job_decodes_by_its_deadline(name: str, params: dict[str, int | str]) -> None:
     rng = np.random.default_rng(5)
     delays = rng.exponential(1.0, size=(20, WORKERS)) + 1.0
@@ -124,7 +124,7 @@ def test_each_job_decodes_by_its_deadline(name: str, params: dict[str, int | str
     assert len(played.lines) == played.scheme.rounds
 
 
-@pytest.mark.parametrize(("name", "params"), CASES, ids=lambda v: str(v))
+@pytest.mark.parametrize(("name", "params"), CASES, ids=str)
 def test_failed_invocations_are_invoked_again_and_do_not_count_as_fast(name: str, params: dict[str, int | str]) -> None:
     rng = np.random.default_rng(1)
     delays = rng.uniform(1.0, 1.2, size=(10, WORKERS))
@@ -206,7 +206,7 @@ def test_a_passed_deadline_with_approximate_goes_on_and_says_what_is_missing() -
     assert [line.end_s - line.start_s for line in played.lines] == [4.0, 4.0]
 
 
-@pytest.mark.parametrize(("name", "params"), CASES, ids=lambda v: str(v))
+@pytest.mark.parametrize(("name", "params"), CASES, ids=str)
 @settings(max_examples=10, deadline=None)
 @given(delays=delay_matrices(), wait=policies)
 def test_a_record_replays_to_the_same_decisions(
