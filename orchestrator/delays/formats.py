@@ -1,0 +1,148 @@
+"""Delay profiles in files: `.npz` (ours, and the published traces'), CSV, read and written.
+
+    .npz    arrays `delays` (float32 or float64, rounds x workers, seconds), `cold`, `failed` (booleans);
+            scalars `load`, `base_load`, `slope_s`, `name`. All but `delays` may be missing; others are ignored.
+            No pickles, neither way.
+    .csv    one line per round, one delay in seconds per worker; an empty cell or `inf` is a failed invocation.
+            A first line with a cell that is neither is a header. Holds delays alone: no load, no marks of cold starts.
+
+A published trace counts its failures in a scalar `failed` and holds only the invocations that succeeded.
+Read next: `profile.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.delays.profile import MATRIX_DIMENSIONS, BoolArray, DelayProfile
+from orchestrator.errors import ConfigError
+
+
+def load_profile(path: Path | str) -> DelayProfile:
+    """The profile in a file, read by its suffix; named after the file when it carries no name. Raises ConfigError."""
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"no delay profile at {path}")
+    match path.suffix.lower():
+        case ".npz":
+            return _read_npz(path)
+        case ".csv":
+            return _read_csv(path)
+    raise ConfigError(f"{path.name}: a delay profile is a .npz or a .csv file")
+
+
+def save_profile(profile: DelayProfile, path: Path | str) -> None:
+    """Writes the profile in the format of the path's suffix, replacing the file. Raises ConfigError.
+
+    `.npz` keeps everything, to the bit; `.csv` keeps the delays alone, to the bit.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
+    match path.suffix.lower():
+        case ".npz":
+            _write_npz(profile, path)
+        case ".csv":
+            _write_csv(profile, path)
+        case _:
+            raise ConfigError(f"{path.name}: a delay profile is written as .npz or .csv")
+
+
+def _read_npz(path: Path) -> DelayProfile:
+    arrays = _arrays(path)
+    if "delays" not in arrays:
+        raise ConfigError(f"{path.name} has no array `delays`; it has {', '.join(sorted(arrays)) or 'nothing'}")
+    delays = arrays["delays"]
+    if delays.dtype.kind not in "fiu":
+        raise ConfigError(f"{path.name}: `delays` must be numbers, got {delays.dtype}")
+    return DelayProfile(
+        delays.astype(np.float64),
+        load=_figure(arrays, "load", path) or 0.0,
+        slope_s=_figure(arrays, "slope_s", path),
+        base_load=_figure(arrays, "base_load", path),
+        cold=_marks(arrays, "cold"),
+        failed=_marks(arrays, "failed"),
+        name=str(arrays["name"]) if "name" in arrays else path.stem,
+    )
+
+
+def _arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{path.name} is not a readable .npz file: {error}") from error
+
+
+def _figure(arrays: dict[str, npt.NDArray[np.generic]], name: str, path: Path) -> float | None:
+    if name not in arrays:
+        return None
+    if arrays[name].size != 1 or arrays[name].dtype.kind not in "fiu":
+        raise ConfigError(f"{path.name}: `{name}` must be one number")
+    return float(arrays[name].item())
+
+
+def _marks(arrays: dict[str, npt.NDArray[np.generic]], name: str) -> BoolArray:
+    """A matrix of marks, or none when the file has a count (as the published traces do) or nothing."""
+    marks = arrays.get(name)
+    if marks is None or marks.ndim != MATRIX_DIMENSIONS:
+        return np.zeros((0, 0), dtype=np.bool_)
+    return marks.astype(np.bool_)
+
+
+def _write_npz(profile: DelayProfile, path: Path) -> None:
+    figures = {"load": profile.load, "base_load": profile.reference_load()}
+    if profile.slope_s is not None:
+        figures["slope_s"] = profile.slope_s
+    np.savez_compressed(
+        path,
+        allow_pickle=False,
+        delays=profile.delays_s,
+        cold=profile.cold,
+        failed=profile.failed,
+        name=np.array(profile.name),
+        **{name: np.array(value) for name, value in figures.items()},
+    )
+
+
+def _read_csv(path: Path) -> DelayProfile:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = [(reader.line_num, row) for reader in [csv.reader(file)] for row in reader if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path.name} is not a readable CSV file: {error}") from error
+    if lines and not all(_is_delay(cell) for cell in lines[0][1]):
+        lines = lines[1:]
+    if not lines:
+        raise ConfigError(f"{path.name} holds no delays")
+    width = len(lines[0][1])
+    return DelayProfile(np.array([_delays(row, width, number, path) for number, row in lines]), name=path.stem)
+
+
+def _delays(row: list[str], width: int, number: int, path: Path) -> list[float]:
+    if len(row) != width:
+        raise ConfigError(f"{path.name}, line {number}: {len(row)} delays, but the first round has {width}")
+    for cell in row:
+        if not _is_delay(cell):
+            raise ConfigError(f"{path.name}, line {number}: {cell!r} is not a delay in seconds")
+    return [float(cell) if cell.strip() else math.inf for cell in row]
+
+
+def _is_delay(cell: str) -> bool:
+    """A number or an empty cell. `nan` passes here, and the profile itself refuses it by round and worker."""
+    try:
+        float(cell.strip() or "inf")
+    except ValueError:
+        return False
+    return True
+
+
+def _write_csv(profile: DelayProfile, path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(profile.delays_s.tolist())

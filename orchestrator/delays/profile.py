@@ -1,0 +1,177 @@
+"""A delay profile: how long each worker took in each round, and what can be drawn from it.
+
+Knows nothing of where the numbers come from. A failed invocation is infinitely slow here, so that nothing can
+take it for a fast answer. Read next: `formats.py` (files), `generators.py` (synthetic profiles).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.errors import ConfigError
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+
+MATRIX_DIMENSIONS = 2
+
+
+def _nowhere() -> BoolArray:
+    return np.zeros((0, 0), dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DelayProfile:
+    """Delays of `rounds` rounds and `workers` workers; arrays are copied, checked and made read-only.
+
+    Raises ConfigError for anything but a (rounds, workers) matrix of delays >= 0 with at least one answer in it.
+    """
+
+    delays_s: FloatArray
+    """(rounds, workers) seconds from invocation to answer; inf where the invocation failed"""
+    load: float = 0.0
+    """fraction of one batch that each worker processed when this was measured"""
+    slope_s: float | None = None
+    """further seconds per unit of load; None when it was not measured"""
+    base_load: float | None = None
+    """load that `delays_s` stands for when a slope is applied; None means `load`"""
+    cold: BoolArray = field(default_factory=_nowhere)
+    """(rounds, workers), true where a sandbox had to start first; leave out for nowhere"""
+    failed: BoolArray = field(default_factory=_nowhere)
+    """(rounds, workers), true where no usable answer came; an infinite delay counts as failed too"""
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        delays_s = np.array(self.delays_s, dtype=np.float64)
+        _check_delays(delays_s)
+        failed = _mask(self.failed, delays_s.shape, "failed") | np.isinf(delays_s)
+        if failed.all():
+            raise ConfigError("the delay profile holds failed invocations only: there is no delay to use")
+        delays_s[failed] = np.inf
+        cold = _mask(self.cold, delays_s.shape, "cold")
+        _check_scalars(self.load, self.base_load, self.slope_s)
+        for array in (delays_s, failed, cold):
+            array.setflags(write=False)
+        object.__setattr__(self, "delays_s", delays_s)
+        object.__setattr__(self, "failed", failed)
+        object.__setattr__(self, "cold", cold)
+
+    @property
+    def rounds(self) -> int:
+        """Rows."""
+        return int(self.delays_s.shape[0])
+
+    @property
+    def workers(self) -> int:
+        """Columns."""
+        return int(self.delays_s.shape[1])
+
+    def delays_at(self, load: float, *, slope_s: float | None = None, base_load: float | None = None) -> FloatArray:
+        """(rounds, workers) seconds, had each worker processed `load`: `delays_s + slope_s * (load - base_load)`.
+
+        The two options override the profile's own figures; a profile without a slope is taken as it is. One additive
+        shift for all, as in the published simulator: it keeps the order of arrivals, and may give negative delays.
+        """
+        slope = (self.slope_s or 0.0) if slope_s is None else slope_s
+        return self.delays_s + slope * (load - self.reference_load(base_load))
+
+    def reference_load(self, base_load: float | None = None) -> float:
+        """The load that `delays_s` stands for: `base_load` when given, else the profile's own."""
+        own = self.load if self.base_load is None else self.base_load
+        return own if base_load is None else base_load
+
+    def take(self, rows: IntArray) -> DelayProfile:
+        """The profile of these rows, in this order; a row may be taken more than once."""
+        return self._with(self.delays_s[rows], self.failed[rows], self.cold[rows])
+
+    def tile(self, rounds: int) -> DelayProfile:
+        """`rounds` rounds: round t uses row t mod rows."""
+        _check_count("rounds", rounds)
+        return self.take(np.arange(rounds) % self.rounds)
+
+    def choose_workers(self, workers: int, *, seed: int, rounds: int | None = None) -> DelayProfile:
+        """`workers` columns drawn without replacement for each round; round t uses row t mod rows.
+
+        All columns keep their order when all are asked for. Raises ConfigError for more workers than there are.
+        """
+        _check_count("workers", workers)
+        if workers > self.workers:
+            raise ConfigError(f"cannot draw {workers} workers from a delay profile of {self.workers}")
+        tiled = self.tile(self.rounds if rounds is None else rounds)
+        if workers == self.workers:
+            return tiled
+        order = np.random.default_rng(seed).random(tiled.delays_s.shape).argsort(axis=1)[:, :workers]
+        row = np.arange(tiled.rounds)[:, None]
+        return tiled._with(tiled.delays_s[row, order], tiled.failed[row, order], tiled.cold[row, order])
+
+    def resample(self, *, seed: int, rounds: int | None = None, block: int = 1) -> DelayProfile:
+        """Bootstrap: `rounds` rows drawn with replacement, in runs of `block` consecutive rows (circular).
+
+        `block = 1` treats rounds as independent; a longer block keeps bursts that span rounds together.
+        """
+        count = self.rounds if rounds is None else rounds
+        _check_count("rounds", count)
+        _check_count("block", block)
+        starts = np.random.default_rng(seed).integers(self.rounds, size=math.ceil(count / block))
+        rows = (starts[:, None] + np.arange(block)).ravel()[:count] % self.rounds
+        return self.take(rows)
+
+    def split(self, share: float) -> tuple[DelayProfile, DelayProfile]:
+        """(to tune on, held out): the first `share` of the rounds and the rest; each has at least one round."""
+        if self.rounds == 1:
+            raise ConfigError("a delay profile of one round cannot be split; measure at least 2 rounds")
+        if not 0.0 < share < 1.0:
+            raise ConfigError(f"share must lie between 0 and 1, got {share:g}")
+        cut = min(max(round(share * self.rounds), 1), self.rounds - 1)
+        return self.take(np.arange(cut)), self.take(np.arange(cut, self.rounds))
+
+    def same_as(self, other: DelayProfile) -> bool:
+        """Equal in every delay, mark and figure; names may differ."""
+        figures = (self.load, self.reference_load(), self.slope_s)
+        return figures == (other.load, other.reference_load(), other.slope_s) and all(
+            np.array_equal(mine, theirs)
+            for mine, theirs in ((self.delays_s, other.delays_s), (self.failed, other.failed), (self.cold, other.cold))
+        )
+
+    def _with(self, delays_s: FloatArray, failed: BoolArray, cold: BoolArray) -> DelayProfile:
+        return replace(self, delays_s=delays_s, failed=failed, cold=cold)
+
+
+def _check_delays(delays_s: FloatArray) -> None:
+    if delays_s.ndim != MATRIX_DIMENSIONS:
+        raise ConfigError(f"a delay profile is a (rounds, workers) matrix, got {delays_s.ndim} dimension(s)")
+    rounds, workers = delays_s.shape
+    if rounds == 0 or workers == 0:
+        raise ConfigError(f"the delay profile is empty: {rounds} rounds, {workers} workers")
+    for wrong, what in ((np.isnan(delays_s), "not a number"), (delays_s < 0, "negative")):
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise ConfigError(
+                f"{int(wrong.sum())} of {delays_s.size} delays are {what}, the first in round {row}, worker {column}"
+            )
+
+
+def _check_scalars(load: float, base_load: float | None, slope_s: float | None) -> None:
+    for label, value in (("load", load), ("base_load", base_load)):
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            raise ConfigError(f"{label} of a delay profile must be a fraction of the batch >= 0, got {value:g}")
+    if slope_s is not None and not math.isfinite(slope_s):
+        raise ConfigError(f"slope_s of a delay profile must be finite, got {slope_s:g}")
+
+
+def _mask(mask: BoolArray, shape: tuple[int, ...], label: str) -> BoolArray:
+    if mask.size == 0:
+        return np.zeros(shape, dtype=np.bool_)
+    if mask.shape != shape:
+        raise ConfigError(f"{label} has shape {mask.shape}, but the delays have {shape}")
+    return np.array(mask, dtype=np.bool_)
+
+
+def _check_count(label: str, count: int) -> None:
+    if count < 1:
+        raise ConfigError(f"{label} must be at least 1, got {count}")
