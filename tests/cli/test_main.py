@@ -11,6 +11,7 @@ import pytest
 from cli.main import COMMANDS
 from cli.main import gradmux as group
 from cli.options import ExampleCommand
+from tests.cli.conftest import Gradmux
 
 
 def leaf_commands() -> list[tuple[str, click.Command]]:
@@ -57,7 +58,7 @@ def test_every_command_has_help_with_an_example_and_the_common_options(name: str
         (["submit", "none.toml"], "none.toml: there is no such job file"),
     ],
 )
-def test_wrong_use_is_one_line_and_exit_code_2(gradmux, arguments: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_use_is_one_line_and_exit_code_2(gradmux: Gradmux, arguments: list[str], message: str) -> None:
     ran = gradmux(*arguments)
     assert ran.code == 2
     assert ran.out == ""
@@ -66,20 +67,20 @@ def test_wrong_use_is_one_line_and_exit_code_2(gradmux, arguments: list[str], me
     assert message in ran.err
 
 
-def test_with_json_an_error_is_a_document_too(gradmux) -> None:  # type: ignore[no-untyped-def]
+def test_with_json_an_error_is_a_document_too(gradmux: Gradmux) -> None:
     ran = gradmux("schemes", "mgc", "--json")
     assert ran.document["exit_code"] == ran.code == 2
     assert "unknown scheme" in ran.document["error"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_name_the_command(gradmux, shell: str) -> None:  # type: ignore[no-untyped-def]
+def test_completion_scripts_name_the_command(gradmux: Gradmux, shell: str) -> None:
     ran = gradmux("completion", shell)
     assert ran.code == 0
     assert "_GRADMUX_COMPLETE" in ran.out
 
 
-def test_version(gradmux) -> None:  # type: ignore[no-untyped-def]
+def test_version(gradmux: Gradmux) -> None:
     ran = gradmux("--version")
     assert ran.code == 0
     assert ran.out.startswith("gradmux")
