@@ -99,7 +99,7 @@ class Loop:
         return self.summary()
 
     def drain(self, patience_s: float) -> RunSummary:
-        """After `run`: takes what is in flight, at most `patience_s` long, so that the bill is whole; ends the record."""
+        """After `run`: takes what is in flight, for `patience_s` at most, to make the bill whole; ends the record."""
         until = self._fleet.now() + patience_s
         while self._rounds.in_flight and (arrival := self._fleet.next(until)) is not None:
             self._take(arrival)

@@ -51,7 +51,8 @@ class QuadraticTrainer:
     def chunk_gradient(self, job: int, chunk: int, weights: FloatArray) -> FloatArray:
         noise = np.random.default_rng((self._seed, job)).normal(size=(len(self.sizes), self.size))
         noise -= noise.mean(axis=0)
-        return self.sizes[chunk] * (self._curvature[job] * weights - self._target[job]) + noise[chunk]
+        gradient: FloatArray = self.sizes[chunk] * (self._curvature[job] * weights - self._target[job]) + noise[chunk]
+        return gradient
 
     def compute(self, call: Invocation) -> Mapping[int, FloatArray]:
         """What a worker answers: for each slot the coded sum at the published snapshot."""
