@@ -1,0 +1,172 @@
+"""Data sets: what a job may name (built-in, arrays, file, folder, S3) -> arrays, and arrays -> objects for workers.
+
+Rows are samples: x is (rows, ...), y (rows, ...) the targets. Knows neither batches nor models. How files are read is
+in `files.py`; which rows make a batch, in `order.py`. Read `order.py` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from orchestrator.errors import ConfigError
+from orchestrator.ports import Store
+from orchestrator.store import Keys, digest, put_once
+from orchestrator.training.files import read_bucket, read_path
+
+Array: TypeAlias = NDArray[Any]
+Arrays: TypeAlias = Mapping[str, Array]
+"""Name -> (rows, ...): "x" and "y"; several inputs may have other names than "x"."""
+OpenBucket: TypeAlias = Callable[[str], Store]
+
+MAX_ROWS = 2**32
+"""Row numbers travel as uint32."""
+DIGITS_TEST_SHARE = 5
+"""One row in five is kept for testing."""
+DIGITS_LARGEST = 16.0
+"""Brightest pixel of scikit-learn's digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Rows in memory: checked, contiguous, of types that workers take."""
+
+    x: Array
+    """(rows, ...)"""
+    y: Array
+    """(rows, ...): int64 classes, or float targets"""
+
+    @property
+    def rows(self) -> int:
+        return len(self.x)
+
+    @property
+    def arrays(self) -> Arrays:
+        """By the names that workers know."""
+        return {"x": self.x, "y": self.y}
+
+
+@dataclass(frozen=True, slots=True)
+class DataRef:
+    """A data set in the store, as requests name it."""
+
+    key: str
+    """of its manifest"""
+    rows: int
+
+
+def load_dataset(
+    source: str | tuple[Any, Any], *, dtype: str = "float32", open_bucket: OpenBucket | None = None
+) -> Dataset:
+    """The rows that a job names; floating values become `dtype`, the models' own.
+
+    "digits:train" and "digits:test"; a pair of arrays or tensors; a path ending in .npz (x, y), .npy (a pair of files)
+    or .parquet, or a folder of these; s3://bucket/prefix, through the store that `open_bucket` gives.
+    Raises: ConfigError in one line for anything missing or ill-formed.
+    """
+    if not isinstance(source, str):
+        return as_dataset(*source, "arrays", dtype)
+    if source in BUILT_IN:
+        built_in = BUILT_IN[source]()
+        return as_dataset(built_in.x, built_in.y, source, dtype)
+    if source.startswith("s3://"):
+        bucket, _, prefix = source.removeprefix("s3://").partition("/")
+        if open_bucket is None:
+            raise ConfigError(f"data {source}: S3 is not available here; use a local path")
+        return as_dataset(*read_bucket(open_bucket(bucket), prefix, source), source, dtype)
+    if ":" in source and not Path(source).exists():
+        raise ConfigError(f"data {source}: no such built-in data set; there are {', '.join(sorted(BUILT_IN))}")
+    return as_dataset(*read_path(Path(source)), source, dtype)
+
+
+def as_dataset(x: Any, y: Any, where: str, dtype: str = "float32") -> Dataset:
+    """A data set of two arrays, tensors or lists. Raises ConfigError that names `where`."""
+    inputs, targets = _as_array(x, f"{where}: x", dtype), _as_array(y, f"{where}: y", dtype)
+    if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets):
+        raise ConfigError(f"data {where}: x {inputs.shape} and y {targets.shape} must have the same number of rows")
+    if not 0 < len(inputs) <= MAX_ROWS:
+        raise ConfigError(f"data {where}: {len(inputs)} rows; there must be one or more, and at most 2^32")
+    if 0 in inputs.shape or 0 in targets.shape:
+        raise ConfigError(f"data {where}: x {inputs.shape} and y {targets.shape} have rows without values")
+    if targets.dtype.kind in "iu":
+        targets = targets.astype(np.int64)
+    return Dataset(inputs, targets)
+
+
+def digits(part: str) -> Dataset:
+    """scikit-learn's handwritten digits (1,797 rows of 64 pixels in [0, 1], 10 classes): "train" or "test".
+
+    The split is fixed: rows by a seeded permutation, every fifth of it for testing.
+    """
+    from sklearn.datasets import load_digits
+
+    pixels, classes = load_digits(return_X_y=True)
+    order = np.argsort(np.random.PCG64(0).random_raw(len(classes)), kind="stable")
+    for_test = np.arange(len(order)) % DIGITS_TEST_SHARE == 0
+    chosen = order[for_test if part == "test" else ~for_test]
+    return Dataset((pixels[chosen] / DIGITS_LARGEST).astype(np.float32), classes[chosen].astype(np.int64))
+
+
+BUILT_IN: Mapping[str, Callable[[], Dataset]] = {
+    "digits:train": lambda: digits("train"),
+    "digits:test": lambda: digits("test"),
+}
+
+
+def put_dataset(store: Store, arrays: Arrays) -> DataRef:
+    """Makes arrays available to workers: each one flat row-major little-endian object, and a manifest that names them.
+
+    Everything is named by its content, so what is there already is not uploaded again.
+    """
+    (rows,) = {len(array) for array in arrays.values()}
+    described = [_put_array(store, name, array) for name, array in arrays.items()]
+    manifest = orjson.dumps({"rows": rows, "arrays": described}, option=orjson.OPT_SORT_KEYS)
+    return DataRef(put_once(store, Keys.data_manifest(manifest), manifest), rows)
+
+
+def _put_array(store: Store, name: str, array: Array) -> dict[str, Any]:
+    flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    content = flat.tobytes()
+    return {
+        "name": name,
+        "dtype": array.dtype.name,
+        "shape": list(array.shape[1:]),
+        "key": put_once(store, Keys.data_array(digest(content)), content),
+        "bytes": len(content),
+    }
+
+
+def _as_array(values: Any, where: str, dtype: str) -> Array:
+    """Numbers in a type that workers take: floats as `dtype`, all else as it is where that is possible.
+
+    Raises: ConfigError, also for NaN and infinity.
+    """
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu().numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ConfigError(f"data {where}: {error}") from error
+    if array.dtype.kind not in "fiub" or (array.dtype.itemsize > 4 and array.dtype.kind == "u"):
+        raise ConfigError(f"data {where}: values of type {array.dtype} are no numbers that workers take")
+    if array.dtype.kind == "f":
+        array = _finite(array, where, dtype)
+    elif array.dtype.name in ("uint16", "uint32"):  # torch can hardly compute with these
+        array = array.astype(np.int64)
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _finite(array: Array, where: str, dtype: str) -> Array:
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype, copy=False)
+    bad = ~np.isfinite(cast)
+    if bad.any():
+        row = int(np.argwhere(bad)[0][0]) if bad.ndim else 0
+        raise ConfigError(f"data {where}: row {row} holds NaN, infinity or more than {dtype} can hold")
+    return cast
