@@ -93,7 +93,7 @@ class ReplyMode:
     """How results come back."""
 
     mode: str = "auto"
-    """"auto": inline while the encoded reply fits, the largest to S3 otherwise; "inline"; "s3"."""
+    """auto (inline while the encoded reply fits, the largest to S3 otherwise), inline or s3."""
     dtype: str = "float32"
     """Of the gradient on the wire: float32, float64 or float16."""
     prefix: str = ""

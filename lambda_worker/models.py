@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+import torch
 from torch import Tensor, nn
 
 from lambda_worker import flat
@@ -32,13 +33,15 @@ class ModelSpec:
     """How to make a model and its loss."""
 
     factory: str | bytes
-    """"module:function", or the cloudpickle of a function; it returns an nn.Module."""
+    """An import path, module:function, or the cloudpickle of a function; it returns an nn.Module."""
     args: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the factory: JSON values."""
     loss: str | bytes = "cross_entropy"
-    """A torch.nn.functional name, "module:function", or the cloudpickle of a function or loss module."""
+    """A torch.nn.functional name, module:function, or the cloudpickle of a function or loss module."""
     dtype: str = "float32"
     """float32 or float64: of parameters, buffers and floating inputs."""
+    seed: int = 0
+    """Of torch while the factory runs: what no snapshot carries, such as integer buffers, is equal everywhere."""
 
 
 def encode_spec(spec: ModelSpec) -> bytes:
@@ -48,6 +51,7 @@ def encode_spec(spec: ModelSpec) -> bytes:
         "args": spec.args,
         "loss": _encode_code(spec.loss),
         "dtype": spec.dtype,
+        "seed": spec.seed,
     }
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
@@ -66,6 +70,7 @@ def parse_spec(raw: bytes) -> ModelSpec:
         args=args,
         loss=_parse_code(fields, "loss"),
         dtype=fields.choice("dtype", tuple(flat.DTYPES)),
+        seed=fields.integer("seed") if fields.has("seed") else 0,
     )
     fields.done()
     return spec
@@ -107,7 +112,9 @@ class Model:
 def build(spec: ModelSpec) -> Model:
     """The model of a spec. Raises ModelError and LossError; the factory's own exceptions pass through."""
     factory = _resolve(spec.factory, "factory")
-    module = factory(**spec.args)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(spec.seed)
+        module = factory(**spec.args)
     if not isinstance(module, nn.Module):
         raise ModelError(f"the factory returned {type(module).__name__}, expected a torch.nn.Module")
     plain_name = isinstance(spec.loss, str) and ":" not in spec.loss
