@@ -89,8 +89,8 @@ class Rounds:
         self._estimates: set[int] = set()
         self._outbox: list[Invocation] = []
         self._in_flight = 0
-        self._overdue = False
-        """True while jobs wait to be decoded that were decodable when a round closed: no other may close before"""
+        self._due_last = -1
+        """the last job that was due when a round closed: while it waits to be decoded, no other round may close"""
         self._look = True
         """False while nothing has happened that could let a round close"""
 
@@ -263,7 +263,7 @@ class Rounds:
         return [this for this in self._rounds.values() if this.open]
 
     def _close(self) -> Close | None:
-        if not self._look or self._overdue:
+        if not self._look or any(job <= self._due_last for job in self._pending):
             return None
         for this in self._open_rounds():
             if self._may_close(this):
@@ -304,7 +304,7 @@ class Rounds:
         this.closed = True
         if self._model is not None:
             self._model.commit(this.late(self._scheme.workers))
-        self._overdue = bool(self._pending)
+        self._due_last = -1 if self._scheme.overlapping else this.index - self._scheme.delay
         self._outbox = [call for call in self._outbox if call.round != this.index]
         for job in self._scheme.end_round(this.index):
             assert job in self._claimed, f"round {this.index} closed without job {job}"
@@ -356,10 +356,10 @@ class Rounds:
     # --- decoding --------------------------------------------------------------------------------
 
     def _decode(self) -> Decode | None:
-        if not self._pending:
+        """Round-synchronous schemes apply jobs in order: it delays none, and what is done is a prefix at any time."""
+        if not self._pending or (not self._scheme.overlapping and min(self._pending) != len(self._stepped)):
             return None
-        job = self._pending.pop(0)
-        self._overdue = self._overdue and bool(self._pending)
+        job = self._pending.pop(0 if self._scheme.overlapping else self._pending.index(min(self._pending)))
         return Decode(job, estimate=job in self._estimates)
 
     def _stuck(self) -> None:
