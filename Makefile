@@ -39,12 +39,6 @@ format: $(STAMP) ## Format the code and mend what lint can mend
 bench: $(STAMP) ## Run the benchmarks: our figure beside the peer's, in one run
 	$(BIN)/python -m benchmarks $(ARGS)
 
-ifneq ($(wildcard benchmarks/soak.py),)
-.PHONY: soak
-soak: $(STAMP) ## Twenty minutes of jobs under all faults at once
-	$(BIN)/python -m benchmarks.soak $(ARGS)
-endif
-
 docs: $(STAMP) ## Write docs/cli.md anew from the commands' help texts
 	@$(BIN)/python -m scripts.cli_docs
 

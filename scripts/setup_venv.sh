@@ -18,8 +18,8 @@ find_python() {
     if [ -n "${PYTHON:-}" ]; then
         echo "gradmux: PYTHON=$PYTHON is not a Python 3.11 or newer" >&2
     else
-        echo "gradmux: no Python 3.11 or newer found; install one (Debian, Ubuntu: apt install python3 python3-venv;" \
-             "macOS: brew install python@3.12), or name it: make PYTHON=/path/to/python3.12" >&2
+        echo "gradmux: no Python 3.11 or newer found; install one (Debian, Ubuntu: apt install python3 python3-venv)," \
+             "or name it: make PYTHON=/path/to/python3.12" >&2
     fi
     return 1
 }
