@@ -28,7 +28,7 @@ from lambda_worker.flat import flatten
 from lambda_worker.models import Model
 from lambda_worker.norms import recording, statistics_size
 
-__all__ = ["Batch", "CodedSum", "coded_sum", "squared_distance"]
+__all__ = ["Batch", "CodedSum", "coded_sum", "judge", "squared_distance"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
         output = model.module(*batch.inputs)
         loss = model.loss.total(output, batch.target)
         gradient = _gradient(model, loss)
-    correct, predictions = _judge(output, batch.target)
+    correct, predictions = judge(output, batch.target)
     sums = torch.zeros(FIXED_SUMS + statistics.numel(), dtype=torch.float64)
     sums[SumIndex.LOSS] = loss.detach()
     sums[SumIndex.SAMPLES] = batch.target.shape[0]
@@ -117,7 +117,7 @@ def _one_pass(model: Model, batches: Sequence[Batch]) -> CodedSum | None:
             model.draws = True
             return None
         gradient = _gradient(model, (losses * weights.to(losses.dtype)).sum())
-    correct, predictions = _judge(output, target)
+    correct, predictions = judge(output, target)
     sums = torch.stack((losses.detach().double(), torch.ones_like(weights), correct, predictions)) @ weights
     return CodedSum(gradient, sums)
 
@@ -132,7 +132,7 @@ def _gradient(model: Model, loss: Tensor) -> Tensor:
     return flatten(zero)
 
 
-def _judge(output: Any, target: Tensor) -> tuple[Tensor, Tensor]:
+def judge(output: Any, target: Tensor) -> tuple[Tensor, Tensor]:
     """(correct, judged) predictions of each sample, (samples,) float64; zeros when this is no classification.
 
     Classification is recognised by shapes: scores (samples, classes, ...) against integer targets (samples, ...).

@@ -1,8 +1,8 @@
 """Which rows each step uses, and how a batch is cut into chunks.
 
-The rows are shuffled anew for every pass over the data, from a seed, and cut into batches of `batch_size`; the rest of a
-pass that fills no batch is dropped (the next pass shuffles it in again). The same seed gives the same batches on every
-machine and library version, so a resumed run goes on with the same rows. Knows neither data nor schemes; pure.
+The rows are shuffled anew for every pass over the data, from a seed, and cut into batches of `batch_size`; the rest of
+a pass that fills no batch is dropped (the next pass shuffles it in again). The same seed gives the same batches on
+every machine and library version, so a resumed run goes on with the same rows. Knows neither data nor schemes; pure.
 Read `requests.py` next.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ class BatchOrder:
         return self._cut(step, bounds)
 
     def _shuffled(self, which_pass: int) -> RowIds:
-        """(rows,) the order of one pass. It sorts random bits: their stream numpy promises, that of permutation() not."""
+        """(rows,) one pass. It sorts random bits: numpy promises their stream for ever, but not permutation()."""
         if not self.shuffle:
             return np.arange(self.rows, dtype=np.uint32)
         bits = np.random.PCG64(np.random.SeedSequence([self.seed, which_pass])).random_raw(self.rows)
@@ -64,7 +65,7 @@ class BatchOrder:
 
     def _cut_batch(self, step: int, bounds: tuple[int, ...]) -> Sequence[RowIds]:
         batch = self.batch(step)
-        return [np.sort(batch[lo:hi]) for lo, hi in zip(bounds, bounds[1:], strict=False)]
+        return [np.sort(batch[lo:hi]) for lo, hi in pairwise(bounds)]
 
 
 def chunk_bounds(chunk_sizes: NDArray[np.float64], batch_size: int) -> tuple[int, ...]:
