@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -64,7 +65,8 @@ class DiskCache:
             self._shrink_to(0)
             return False
         finally:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink()
         return True
 
     def _shrink_to(self, bytes_left: int) -> None:

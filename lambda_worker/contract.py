@@ -117,7 +117,7 @@ def request_json(request: Request) -> dict[str, Any]:
         "data": None if request.data is None else {"key": request.data},
         "reply": asdict(request.reply),
         "tasks": [_task_json(task) for task in request.tasks],
-        "reduce": None if request.reduce is None else asdict(request.reduce),
+        "reduce": None if request.reduce is None else _reduction_json(request.reduce),
     }
 
 
@@ -256,6 +256,10 @@ def _parse_reply_mode(fields: Fields) -> ReplyMode:
     if not mode.prefix and (mode.mode != "inline" or mode.early or mode.post):
         raise ContractError(f"{fields.where}.prefix: needed unless everything is answered inline")
     return mode
+
+
+def _reduction_json(reduction: Reduction) -> dict[str, Any]:
+    return asdict(reduction) | {"sources": [asdict(source) for source in reduction.sources]}
 
 
 def _parse_reduction(fields: Fields) -> Reduction:

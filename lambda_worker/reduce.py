@@ -1,9 +1,9 @@
 """Aggregation in the cloud: one slice of the parameter vector, summed over many spilled results with decode weights.
 
 Each reducer reads only its slice of every source, so that all reducers together read each result once and the client
-moves about one model instead of one result per worker. Sums are float64 and in the order of the sources, exactly as
-the client would do it; memory holds a few slices at a time. The CRC of a source covers the whole result and cannot be
-checked on a part of it: the checksums of the transport have to do.
+moves about one model instead of one result per worker. Sums are float64 and in the order of the sources; their bits do
+not depend on how the vector was cut. Memory holds a few slices at a time. The CRC of a source covers the whole result,
+so a part of it cannot be checked by it: the transport has to do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def reduce_slice(reduction: Reduction, objects: ObjectStore) -> Tensor:
     bodies = _bodies(reduction, objects)
     for source, body in zip(reduction.sources, bodies, strict=True):
         elements = read_elements(body, reduction.dtype, source.scale)
-        total.add_(torch.from_numpy(elements.astype("f8")), alpha=source.weight)
+        # Not add_(alpha=...): it fuses multiply and add only where its vector loop runs, so that the last bit of an
+        # element would depend on where the slices were cut.
+        total.add_(torch.from_numpy(elements.astype("f8")).mul_(source.weight))
     return total
 
 
