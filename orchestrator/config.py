@@ -104,18 +104,21 @@ class TrainingConfig(Section):
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """steps of one model between checkpoints; 0: only at the end"""
     dtype: Literal["float32", "float64"] = "float32"
+    """of parameters and gradients"""
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """largest norm of a gradient, as torch's clip_grad_norm_"""
 
 
-class OptimizerConfig(Section):
-    """A class of torch.optim by name, with its arguments beside it."""
+class NamedClass(Section):
+    """A class by name, with its arguments beside it."""
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = "SGD"
+    name: str
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the optimizer's constructor gets beside the parameters."""
+        """What the constructor gets besides what we give it."""
         return dict(self.__pydantic_extra__ or {})
 
 
@@ -126,7 +129,10 @@ class ModelConfig(Section):
     factory: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
     """ "module:function" returning an nn.Module; the module is looked for beside the job file first"""
     args: dict[str, Any] = Field(default_factory=dict)
-    optimizer: OptimizerConfig = OptimizerConfig()
+    optimizer: NamedClass = NamedClass(name="SGD")
+    """of torch.optim"""
+    scheduler: NamedClass | None = None
+    """of torch.optim.lr_scheduler, stepped after every step of the optimizer"""
 
 
 class EmulatorConfig(Section):
@@ -189,12 +195,12 @@ def _varied(model: ModelConfig, combination: dict[str, Any]) -> ModelConfig:
 def _put(values: dict[str, Any], key: str, value: Any) -> None:
     """Sets the value under a dotted key of a model: `optimizer.lr`, `args.hidden` or `factory`."""
     head, _, rest = key.partition(".")
-    if head in ("args", "optimizer") and rest:
-        values[head][rest] = value
+    if head in ("args", "optimizer", "scheduler") and rest:
+        values[head] = {**(values[head] or {}), rest: value}
     elif key == "factory":
         values[key] = value
     else:
-        raise ValueError(f"sweep: {key!r} is not a key of a model; use args.NAME, optimizer.NAME or factory")
+        raise ValueError(f"sweep: {key!r} is not a key of a model; use args.NAME, optimizer.NAME, scheduler.NAME or factory")
 
 
 def _as_name(value: Any) -> str:

@@ -131,7 +131,7 @@ def test_wrong_overrides(job_path: Path, override: str, message: str) -> None:
         ("[data]", "[cluster]\nworkers = 'many'\n[data]", "job.toml: cluster.workers: must be"),
         ("[data]", "[cluster]\nworkers = 9\nconcurrency = 8\n[data]", "workers = 9 do not fit concurrency = 8"),
         ("[data]", "[clutser]\n[data]", "job.toml: clutser: is not a key of this section; did you mean 'cluster'?"),
-        ("[data]", "[sweep]\n'lr' = [1]\n[data]", "sweep: 'lr' is not a key of a model; use args.NAME, optimizer.NAME"),
+        ("[data]", "[sweep]\n'lr' = [1]\n[data]", "sweep: 'lr' is not a key of a model; use args.NAME, optimizer.NAME, "),
         ("[data]", "[sweep]\n'factory' = ['x']\n[data]", "sweep: factory=x does not give a valid model"),
         ("[data]", "[sweep]\n'optimizer.lr' = []\n[data]", "job.toml: sweep.optimizer.lr: must not be empty"),
         ("[data]", "[emulator]\nfaults = {crash = 2.0}\n[data]", "emulator.faults.crash: must be at most 1 (is 2.0)"),
