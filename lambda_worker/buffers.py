@@ -60,6 +60,10 @@ WIRE_TYPES: dict[str, np.dtype[Any]] = {
     "float64": np.dtype("<f8"),
     "float16": np.dtype("<f2"),
 }
+SINGLE_MAX = float(np.finfo(np.float32).max)
+
+# float16 is decoded into float32, and rounding to 11 bits must not carry it beyond float32's range.
+LARGEST = {"float32": SINGLE_MAX, "float64": float(np.finfo(np.float64).max), "float16": SINGLE_MAX * (1 - 2.0**-11)}
 
 # float16: the largest element is scaled into [2^14, 2^15), just below float16's maximum of 65504, by a power of two,
 # so that scaling itself rounds nothing. The exponent is bounded so that the factor is a normal float32.
@@ -162,9 +166,7 @@ def wire_scale(flat: Gradient, dtype: str) -> float:
     """The scale for this gradient; 1.0 unless `dtype` is float16. Raises NonFiniteResult where `dtype` fails."""
     item_size(dtype)
     largest = float(max(flat.max(), -flat.min())) if flat.size else 0.0
-    # Comparisons with NaN are false, so this catches it too. float16 is decoded into float32.
-    limit = float(np.finfo(np.float64 if dtype == "float64" else np.float32).max)
-    if not largest <= limit:
+    if not largest <= LARGEST[dtype]:  # comparisons with NaN are false, so this catches it too
         raise NonFiniteResult(f"gradient holds {largest} as its largest magnitude, which {dtype} cannot carry")
     if dtype != "float16" or largest == 0.0:
         return 1.0
