@@ -28,7 +28,7 @@ from lambda_worker.flat import flatten
 from lambda_worker.models import Model
 from lambda_worker.norms import recording, statistics_size
 
-__all__ = ["Batch", "CodedSum", "coded_sum", "judge", "squared_distance"]
+__all__ = ["Batch", "CodedSum", "coded_sum", "judge", "mixed", "squared_distance"]
 
 
 @dataclass(frozen=True, slots=True)
