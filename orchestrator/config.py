@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 Scalar: TypeAlias = bool | int | float | str
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]*$", max_length=120)]
 """Names files and S3 keys too, hence only letters, digits and . _ = + -"""
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -35,9 +36,15 @@ class ClusterConfig(Section):
     """tries per worker and round, failures and backups together"""
     memory_mb: Annotated[int, Field(ge=128, le=10_240)] = 2048
     timeout_s: Annotated[float, Field(gt=0, le=900)] = 60
+    function: str = "gradmux-worker"
+    """aws: name or ARN of the Lambda function"""
+    bucket: str | None = None
+    """aws: the bucket for snapshots, data and large results"""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.backend == "aws" and self.bucket is None:
+            raise ValueError('backend = "aws" needs bucket, the name of an S3 bucket that the function may use')
         if self.workers != "auto" and self.workers > self.concurrency:
             raise ValueError(
                 f"workers = {self.workers} do not fit concurrency = {self.concurrency}: "
@@ -150,7 +157,8 @@ class EmulatorConfig(Section):
 class JobConfig(Section):
     """A whole job: every section of the job file."""
 
-    name: Name = "job"
+    name: RunName = "job"
+    """runs are called after it: NAME-1, NAME-2, ..."""
     cluster: ClusterConfig = ClusterConfig()
     scheme: SchemeConfig
     data: DataConfig

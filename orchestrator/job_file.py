@@ -160,7 +160,8 @@ def _wrong(location: str, detail: Any) -> str:
         word, bound = _BOUNDS[kind]
         return f"must be {word} {context[bound]:g}{_is(detail['input'])}"
     if kind == "string_pattern_mismatch":
-        return f"{_PATTERNS[location.rpartition('.')[2]]}{_is(detail['input'])}"
+        pattern = _PATTERNS["run" if location == "name" else location.rpartition(".")[2]]
+        return f"{pattern}{_is(detail['input'])}"
     if kind == "too_short":
         return "must not be empty"
     return f"{detail['msg'][0].lower()}{detail['msg'][1:]}{_is(detail['input'])}"
@@ -183,6 +184,7 @@ _BOUNDS = {
     "less_than_equal": ("at most", "le"),
 }
 _PATTERNS = {
+    "run": "must consist of letters, digits and . _ - only, and begin with a letter or digit",
     "name": "must consist of letters, digits and . _ = + - only, and begin with a letter or digit",
     "factory": 'must be "module:function"',
 }

@@ -53,7 +53,7 @@ def _load(source: str) -> Dataset:
     from cli.wiring import open_bucket
     from orchestrator.training.data import load_dataset
 
-    return load_dataset(source, open_bucket)
+    return load_dataset(source, open_bucket=open_bucket)
 
 
 def _put_file(dataset: Dataset, destination: str) -> str:

@@ -148,6 +148,10 @@ def test_all_mistakes_are_told_at_once() -> None:
     assert [line.split(": ")[1] for line in lines] == ["data.batch_size", "training.steps"]
 
 
+def test_a_job_is_named_like_a_file() -> None:
+    assert "name: must consist of letters, digits and . _ - only" in refusal("name = 'a=b'\n" + MINIMAL)[0]
+
+
 def test_two_models_of_one_name_are_refused() -> None:
     assert "the name 'a' occurs twice" in refusal(MINIMAL + '[[models]]\nname = "a"\nfactory = "m:f"\n')[0]
 

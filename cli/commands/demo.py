@@ -1,0 +1,40 @@
+"""`gradmux demo`: the comparison on the embedded emulator; no account needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options import Settings, command, pass_settings
+from cli.output import print_json, set_up_logging, stderr, stdout
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cli.demo.contest import Contest, Size
+
+
+@command("demo", example="gradmux demo --json > demo.json")
+@click.option("--quick", is_flag=True, help="A few seconds instead of a minute or two: fewer workers, fewer steps.")
+@pass_settings
+def demo_command(settings: Settings, quick: bool) -> None:
+    """Train 4 models on emulated Lambda workers, some of them slow, under 5 schemes; compare what was measured."""
+    console = stderr(settings)
+    console.print("Importing PyTorch and preparing scikit-learn's handwritten digits")
+    from cli.demo import contest, tables
+
+    set_up_logging(settings)
+    held = _hold(settings, contest.QUICK if quick else contest.FULL, console)
+    print_json(held.to_dict()) if settings.json else tables.tell(held, stdout())
+
+
+def _hold(settings: Settings, size: Size, console: Console) -> Contest:
+    from cli.demo import contest
+    from cli.progress import run_progress
+    from cli.wiring import open_place
+
+    jobs = contest.prepare(size)
+    console.print(f"Starting the emulator: {size.workers} workers, Lambda-like delays at {size.time_scale:g} of life's")
+    with open_place(jobs[0][1].config) as place:
+        return contest.hold(jobs, size, place, settings.home, lambda label, total: run_progress(console, label, total))

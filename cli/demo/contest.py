@@ -1,0 +1,162 @@
+"""One job, five schemes, one emulator with one set of delays: what is run, and what was measured.
+
+Every number comes from the runs themselves; nothing is taken from elsewhere. Read next: `reference.py`, `tables.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cli.demo.reference import Reference
+from cli.home import new_run
+from cli.preparation import Prepared, prepare_job
+from cli.wiring import OnStep, Place, run_job
+from orchestrator.api import Materials, Trained
+from orchestrator.config import JobConfig
+from orchestrator.job_file import parse_job
+from orchestrator.results import RunResult
+
+MODELS = (
+    {"name": "mlp-32", "factory": "cli.demo.models:mlp", "args": {"hidden": 32}},
+    {"name": "mlp-128", "factory": "cli.demo.models:mlp", "args": {"hidden": 128}},
+    {"name": "mlp-64x2", "factory": "cli.demo.models:mlp", "args": {"hidden": 64, "depth": 2}},
+    {"name": "cnn-4", "factory": "cli.demo.models:cnn", "args": {"channels": 4}},
+)
+LEARNING_RATES = (1e-2, 5e-3, 5e-3, 1e-2)
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """One scheme of the comparison."""
+
+    label: str
+    scheme: Mapping[str, Any]
+    """the section [scheme]"""
+
+    @property
+    def parameters(self) -> str:
+        """As the papers write them: `B=1 W=2 lambda=4`."""
+        shown = {key: value for key, value in self.scheme.items() if key not in ("name", "wait")}
+        return " ".join(f"{key}={value}" for key, value in shown.items()) or "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large the demonstration is."""
+
+    workers: int
+    steps: int
+    """per model"""
+    time_scale: float
+    """of the injected delays: 0.1 is ten times as fast as life"""
+    stragglers: int
+    """s of gradient coding"""
+    distinct: int
+    """lambda of the sequential schemes"""
+
+
+FULL = Size(workers=32, steps=24, time_scale=0.25, stragglers=3, distinct=4)
+QUICK = Size(workers=8, steps=3, time_scale=0.02, stragglers=1, distinct=2)
+
+
+def contestants(size: Size) -> tuple[Contestant, ...]:
+    """Uncoded comes first: the others are measured against it."""
+    coded, sequential = {"s": size.stragglers}, {"B": 1, "W": 2, "lambda": size.distinct}
+    return (
+        Contestant("uncoded", {"name": "uncoded"}),
+        Contestant("gc, the papers' rule", {"name": "gc", **coded, "wait": "mu", "mu": 1.0}),
+        Contestant("gc, earliest decode", {"name": "gc", **coded}),
+        Contestant("sr-sgc", {"name": "sr-sgc", **sequential}),
+        Contestant("m-sgc", {"name": "m-sgc", **sequential}),
+    )
+
+
+def job_config(size: Size, scheme: Mapping[str, Any]) -> JobConfig:
+    """The job, under one scheme."""
+    optimizers = [{"optimizer": {"name": "Adam", "lr": rate}} for rate in LEARNING_RATES]
+    return parse_job(
+        {
+            "name": f"demo-{scheme['name']}",
+            "cluster": {"workers": size.workers},
+            "scheme": dict(scheme),
+            "data": {"train": "digits:train", "eval": "digits:test", "batch_size": 512},
+            "training": {"steps": size.steps},
+            "models": [{**model, **optimizer} for model, optimizer in zip(MODELS, optimizers, strict=True)],
+            "emulator": {"delays": "lambda-like", "time_scale": size.time_scale},
+        },
+        source="demo",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one scheme did."""
+
+    contestant: Contestant
+    result: RunResult
+    weight_difference: float
+    """largest over the models of |weights - ordinary training's| / |ordinary training's|"""
+
+    def to_dict(self, uncoded_s: float) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "label": self.contestant.label,
+            **self.result.to_dict(),
+            "time_ratio": self.result.wall_s / uncoded_s,
+            "weight_difference": self.weight_difference,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """The whole comparison; `entries[0]` is uncoded."""
+
+    size: Size
+    entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def uncoded_s(self) -> float:
+        """The time that the others are compared with."""
+        return self.entries[0].result.wall_s
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "workers": self.size.workers,
+            "models": [model["name"] for model in MODELS],
+            "steps": self.size.steps,
+            "time_scale": self.size.time_scale,
+            "schemes": [entry.to_dict(self.uncoded_s) for entry in self.entries],
+        }
+
+
+Watch = Callable[[str, int], AbstractContextManager[OnStep]]
+"""(label, gradients) -> something that shows progress while it is open"""
+
+
+def prepare(size: Size) -> list[tuple[Contestant, Prepared]]:
+    """Every job of the comparison, checked."""
+    return [
+        (contestant, prepare_job(job_config(size, contestant.scheme), Materials(), Path.cwd(), _no_bucket))
+        for contestant in contestants(size)
+    ]
+
+
+def hold(jobs: list[tuple[Contestant, Prepared]], size: Size, place: Place, home: Path, watch: Watch) -> Contest:
+    """Runs one scheme after the other at the same place, each from the first row of the same delay matrix."""
+    contest = Contest(size)
+    reference = Reference.of(jobs[0][1])
+    for contestant, prepared in jobs:
+        paths = new_run(home, prepared.config.name)
+        with watch(contestant.label, prepared.plan.jobs) as on_step:
+            trained: Trained = run_job(prepared, place, paths, on_step)
+        contest.entries.append(Entry(contestant, trained.run, reference.difference(trained)))
+    return contest
+
+
+def _no_bucket(bucket: str) -> Any:
+    raise AssertionError(f"the demonstration's data lie in no bucket ({bucket})")

@@ -1,0 +1,126 @@
+"""Everything about a job that can be wrong is found here, before any worker is invoked.
+
+Needs no emulator, no account and no network (unless the data lie in S3). Read next: `wiring.py`, which runs what this
+has prepared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.policy import limits, wait_policy
+from orchestrator.api import Materials
+from orchestrator.config import JobConfig, ModelConfig
+from orchestrator.errors import ConfigError
+from orchestrator.jobs import JobPlan
+from orchestrator.ports import Store
+from orchestrator.rounds import Rounds
+from orchestrator.schemes import registry
+from orchestrator.schemes.scheme import Context, Params, Scheme
+from orchestrator.training.data import Dataset, load_dataset
+from orchestrator.training.models import ModelPlan, make_spec, prepare
+from orchestrator.training.order import BatchOrder
+
+OpenBucket = Callable[[str], Store]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job that nothing is wrong with."""
+
+    config: JobConfig
+    params: Params
+    """of the scheme, complete"""
+    models: tuple[ModelPlan, ...]
+    plan: JobPlan
+    train: Dataset
+    eval: Dataset | None
+    order: BatchOrder
+
+    def scheme(self) -> Scheme:
+        """A fresh scheme object: one for each run."""
+        context = Context(
+            workers=_workers(self.config),
+            jobs=self.plan.jobs,
+            models=self.plan.models,
+            seed=self.config.training.seed,
+        )
+        return registry.build_scheme(self.config.scheme.name, self.params, context)
+
+    def rounds(self, scheme: Scheme) -> Rounds:
+        """The fresh state of a run of `scheme`."""
+        return Rounds(scheme, self.plan, wait_policy(self.config.scheme), limits(self.config))
+
+
+def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_bucket: OpenBucket) -> Prepared:
+    """Loads the data, builds every model once and lets the scheme check its parameters.
+
+    Modules and relative paths are looked for in `folder` first. Raises: ConfigError in one line.
+    """
+    params = registry.parse_params(registry.get(config.scheme.name), config.scheme.parameters)
+    plans = _model_plans(config, materials)
+    dtype = config.training.dtype
+    train = load_dataset(materials.train or _found(config.data.train, folder), dtype=dtype, open_bucket=open_bucket)
+    prepared = Prepared(
+        config=config,
+        params=params,
+        models=plans,
+        plan=JobPlan(models=len(plans), steps=config.training.steps),
+        train=train,
+        eval=_evaluation_rows(config, materials, folder, open_bucket),
+        order=BatchOrder(train.rows, config.data.batch_size, config.training.seed),
+    )
+    prepared.rounds(prepared.scheme())
+    _try_models(plans, folder)
+    return prepared
+
+
+def _workers(config: JobConfig) -> int:
+    if config.cluster.workers == "auto":
+        raise ConfigError('cluster.workers = "auto" needs scheme.name = "auto"; give a number')
+    return config.cluster.workers
+
+
+def _model_plans(config: JobConfig, materials: Materials) -> tuple[ModelPlan, ...]:
+    return tuple(_model_plan(model, config, materials) for model in config.expanded_models())
+
+
+def _model_plan(model: ModelConfig, config: JobConfig, materials: Materials) -> ModelPlan:
+    return ModelPlan(
+        name=model.name,
+        factory=materials.factories.get(model.name, model.factory),
+        args=model.args,
+        optimizer=model.optimizer.name,
+        optimizer_args=model.optimizer.arguments,
+        scheduler=None if model.scheduler is None else model.scheduler.name,
+        scheduler_args={} if model.scheduler is None else model.scheduler.arguments,
+        loss=materials.loss or config.training.loss,
+        dtype=config.training.dtype,
+        seed=config.training.seed,
+    )
+
+
+def _evaluation_rows(config: JobConfig, materials: Materials, folder: Path, open_bucket: OpenBucket) -> Dataset | None:
+    source = materials.eval or config.data.eval
+    if isinstance(source, str):
+        source = _found(source, folder)
+    return None if source is None else load_dataset(source, dtype=config.training.dtype, open_bucket=open_bucket)
+
+
+def _found(source: str, folder: Path) -> str:
+    """A relative path is meant from the job file's folder."""
+    beside = folder / source
+    return str(beside) if beside.exists() else source
+
+
+def _try_models(plans: tuple[ModelPlan, ...], folder: Path) -> None:
+    """Builds each model and packs it for workers. From now on modules in `folder` can be imported."""
+    place = str(folder.resolve())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    for plan in plans:
+        prepare(plan)
+        make_spec(plan)
