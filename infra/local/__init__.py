@@ -2,6 +2,7 @@
 
     Emulator(EmulatorConfig(...))      a context manager; nothing is left after it
     DelayPlan, FaultPlan               what is injected
+    up, status, down                   the same as a service that outlives its parent
     EmulatorError                      why it cannot be
 
 Read next: `emulator.py`.
@@ -9,6 +10,7 @@ Read next: `emulator.py`.
 
 from infra.local.client import AdminClient
 from infra.local.config import EmulatorConfig
+from infra.local.detached import State, down, status, up
 from infra.local.emulator import Emulator
 from infra.local.errors import EmulatorError
 from infra.local.faults import FaultKind, FaultPlan, FaultRate, ScheduledFault
@@ -24,4 +26,8 @@ __all__ = [
     "FaultPlan",
     "FaultRate",
     "ScheduledFault",
+    "State",
+    "down",
+    "status",
+    "up",
 ]

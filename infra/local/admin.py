@@ -42,7 +42,7 @@ class Admin:
         if name == "statistics":
             return self.invoker.statistics.to_json()
         if name == "journal":
-            return {"invocations": [dataclasses.asdict(each) for each in self.invoker.statistics.journal]}
+            return {"invocations": self.invoker.statistics.journal_to_json()}
         if name == "sandboxes":
             fields = ("number", "pid", "worker", "calls", "init_s")
             sandboxes = self.pool.sandboxes.values()

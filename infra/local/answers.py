@@ -7,6 +7,7 @@ Read next: `report.py` for the log tail, `invocation.py` for who decides.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,19 +15,31 @@ SYNC_REQUEST_BYTES = 6_291_456
 EVENT_REQUEST_BYTES = 1_048_576
 RESPONSE_BYTES = 6_291_556
 
+ERROR_TYPE = re.compile(rb'"errorType": ?"([^"]*)"')
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What the caller gets, before HTTP."""
 
     status: int
-    body: bytes | memoryview = b""
+    body: bytes | bytearray = b""
     error_name: str | None = None
     """x-amzn-ErrorType, on refusals"""
     function_error: str | None = None
     """X-Amz-Function-Error: Unhandled"""
     wire: Literal["whole", "truncated"] = "whole"
     """truncated: the connection ends in the middle of the body"""
+
+    @property
+    def name(self) -> str:
+        """ "ok", or AWS's or the handler's name of what went wrong."""
+        if self.error_name is not None:
+            return self.error_name
+        if self.function_error is None:
+            return "ok"
+        found = ERROR_TYPE.search(self.body)
+        return found[1].decode() if found else self.function_error
 
 
 def refusal(status: int, name: str, message: str, **more: str) -> Answer:

@@ -41,7 +41,7 @@ class AdminClient:
         return self._ask("GET", "statistics")
 
     def journal(self) -> list[dict[str, Any]]:
-        """Every POST so far (the last 100,000), in order of their end; fields of `statistics.Invocation`."""
+        """Every POST so far (the last 100,000), in order of their end; fields: `statistics.JOURNAL_FIELDS`."""
         invocations: list[dict[str, Any]] = self._ask("GET", "journal")["invocations"]
         return invocations
 

@@ -6,6 +6,7 @@ Knows nothing of processes. Read next: `emulator.py`.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from dataclasses import dataclass
 from typing import Any, Self
@@ -75,6 +76,12 @@ class EmulatorConfig:
         """Plain lists and dicts, for `from_json` in another process."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {**fields, "delays": dataclasses.asdict(self.delays), "faults": self.faults.to_json()}
+
+    def identity(self) -> dict[str, Any]:
+        """What cannot be changed while it runs: all but delays and faults. Equal after a way through JSON."""
+        fixed = {name: value for name, value in self.to_json().items() if name not in ("delays", "faults")}
+        fields: dict[str, Any] = json.loads(json.dumps(fixed))
+        return fields
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:

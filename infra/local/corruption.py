@@ -10,7 +10,7 @@ import re
 BASE64_RUN = re.compile(rb"[A-Za-z0-9+/]{16,}")
 
 
-def corrupted(body: bytes) -> bytes:
+def corrupted(body: bytes | bytearray) -> bytes:
     """The same length and still JSON: one character in the middle of the longest base64 text is another one.
 
     A body without such a text gets its middle byte changed.

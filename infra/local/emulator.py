@@ -9,81 +9,18 @@ parent, `detached.py`.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
 import tempfile
-from dataclasses import dataclass
+from contextlib import ExitStack
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from infra.local.client import AdminClient
 from infra.local.config import EmulatorConfig
 from infra.local.errors import EmulatorError
 from infra.local.faults import FaultPlan
 from infra.local.injection import DelayPlan
-from infra.local.processes import child_environment, local_variables, python_module
-
-STOP_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """What the server said when it was ready."""
-
-    lambda_port: int
-    s3_port: int
-    processes: dict[str, tuple[int, int]]
-    """name -> (pid, start time in clock ticks since boot)"""
-
-
-def start_server(config: EmulatorConfig, log: IO[bytes], *arguments: str) -> tuple[subprocess.Popen[bytes], Started]:
-    """Starts the server in a session of its own and waits until it is ready. Raises EmulatorError with its reason."""
-    server = subprocess.Popen(
-        python_module("infra.local.server", *arguments),
-        env=child_environment({}, config.python_path),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        start_new_session=True,  # Ctrl-C is ours: the server ends when we do, not before
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    try:
-        server.stdin.write(json.dumps(config.to_json()).encode() + b"\n")
-        server.stdin.flush()
-        said = json.loads(server.stdout.readline() or "{}")
-    except BrokenPipeError:
-        said = {}
-    except BaseException:
-        stop_server(server)
-        raise
-    if "lambda_port" not in said:
-        stop_server(server)
-        raise EmulatorError(said.get("error") or f"the emulator did not start: {last_line(log)}")
-    processes = {name: (pid, started) for name, (pid, started) in said["processes"].items()}
-    return server, Started(said["lambda_port"], said["s3_port"], processes)
-
-
-def stop_server(server: subprocess.Popen[bytes]) -> None:
-    """Closes the lifeline and waits; kills what does not follow."""
-    assert server.stdin is not None
-    assert server.stdout is not None
-    with contextlib.suppress(BrokenPipeError):
-        server.stdin.close()
-    try:
-        server.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
-    server.stdout.close()
-
-
-def last_line(log: IO[bytes]) -> str:
-    """The end of what the server complained of."""
-    log.seek(0)
-    lines = log.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+from infra.local.launch import Started, start_server, stop_server
+from infra.local.processes import local_variables
 
 
 class Emulator:
@@ -91,37 +28,23 @@ class Emulator:
 
     def __init__(self, config: EmulatorConfig | None = None) -> None:
         self.config = config or EmulatorConfig()
-        self._server: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] | None = None
+        self._resources = ExitStack()
         self._started: Started | None = None
 
     def __enter__(self) -> Self:
-        self._log = tempfile.TemporaryFile()
-        try:
-            self._server, self._started = start_server(self.config, self._log)
-        except BaseException:
-            self._log.close()
-            raise
+        """Starts everything. Raises EmulatorError: port in use, handler that cannot be imported."""
+        with ExitStack() as stack:
+            log = stack.enter_context(tempfile.TemporaryFile())
+            server, self._started = start_server(self.config, log)
+            stack.callback(stop_server, server)
+            self._resources = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._server is not None:
-            stop_server(self._server)
-        if self._log is not None:
-            self._log.close()
-        self._server = self._started = self._log = None
-
-    @property
-    def lambda_endpoint(self) -> str:
-        """URL of the Lambda API."""
-        return f"http://127.0.0.1:{self.started.lambda_port}"
-
-    @property
-    def s3_endpoint(self) -> str:
-        """URL of S3, and of every other service that moto knows."""
-        return f"http://127.0.0.1:{self.started.s3_port}"
+        self._started = None
+        self._resources.close()
 
     @property
     def started(self) -> Started:
@@ -131,8 +54,18 @@ class Emulator:
         return self._started
 
     @property
+    def lambda_endpoint(self) -> str:
+        """URL of the Lambda API."""
+        return self.started.lambda_endpoint
+
+    @property
+    def s3_endpoint(self) -> str:
+        """URL of S3, and of every other service that moto knows."""
+        return self.started.s3_endpoint
+
+    @property
     def admin(self) -> AdminClient:
-        """The admin requests."""
+        """All that can be asked of it beside AWS's API."""
         return AdminClient(self.started.lambda_port)
 
     def environment(self) -> dict[str, str]:

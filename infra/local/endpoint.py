@@ -19,8 +19,9 @@ from aiohttp import web
 from infra.local import answers
 from infra.local.admin import Admin
 from infra.local.answers import Answer
+from infra.local.call import Call
 from infra.local.control import account_settings, function_configuration
-from infra.local.invocation import Call, Invoker
+from infra.local.invocation import Invoker
 from infra.local.names import ADMIN, LATEST, VERSION, FunctionName, function_arn, parse_name
 
 FUNCTIONS = "/2015-03-31/functions/"

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from awslambdaric.lambda_runtime_exception import FaultException
 from awslambdaric.lambda_runtime_marshaller import Encoder
-from simplejson.raw_json import RawJSON
+from simplejson.raw_json import RawJSON  # type: ignore[import-untyped]
 
 LONG_TEXT = 4096
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from infra.local.processes import resident_mb
-from infra.local.sandbox import Sandbox
+from infra.local.sandbox import Sandbox, Verdict
 from infra.local.wire import NOTICE, ORDER, ReplyKind
 
 FORKS_ORDERED = 4
@@ -32,7 +32,6 @@ class Pool:
 
     def __init__(self, control: socket.socket, root: Path, memory_mb: int) -> None:
         self.sandboxes: dict[int, Sandbox] = {}
-        self.cold_starts = 0
         self._control = control
         self._root = root
         self._memory_mb = memory_mb
@@ -58,7 +57,6 @@ class Pool:
             sandbox, cold = self._idle.pop(number), False
         else:
             sandbox, cold = await self.start(), True
-            self.cold_starts += 1
         self._in_use.add(sandbox.number)
         if worker is not None:
             sandbox.worker = worker
@@ -83,10 +81,13 @@ class Pool:
         """The handler has returned; the call may still be waiting for its injected delay."""
         self._running.discard(sandbox)
 
-    def kill(self, sandbox: Sandbox, signal_number: int = signal.SIGKILL) -> None:
+    def kill(self, sandbox: Sandbox, verdict: Verdict, signal_number: int = signal.SIGKILL) -> None:
         """Ends the process; its /tmp goes with it. The caller still gives it back."""
         if sandbox.number not in self.sandboxes:
             return
+        sandbox.verdict = sandbox.verdict or verdict
+        if verdict is Verdict.OUT_OF_MEMORY:
+            sandbox.peak_mb = self._memory_mb
         self._doomed.add(sandbox.number)
         self._idle.pop(sandbox.number, None)
         self._control.send(ORDER.pack(b"K", sandbox.number, signal_number))
@@ -155,7 +156,6 @@ class Pool:
         """Kills handlers that hold more memory than the function has."""
         for sandbox in tuple(self._running):
             if resident_mb(sandbox.pid) > self._memory_mb:
-                sandbox.out_of_memory = True
-                self.kill(sandbox)
+                self.kill(sandbox, Verdict.OUT_OF_MEMORY)
         again = bool(self._running)
         self._memory_timer = self._loop.call_later(MEMORY_CHECK_S, self._check_memory) if again else None

@@ -11,6 +11,8 @@ import os
 import signal
 import socket
 from dataclasses import dataclass
+from enum import Enum
+from typing import NoReturn
 
 from infra.local.wire import CALL, REPLY, ReplyKind
 
@@ -22,9 +24,15 @@ class Reply:
     """What a worker said."""
 
     kind: ReplyKind
-    body: memoryview
-    peak_kb: int
-    """KB, resident"""
+    body: bytearray
+
+
+class Verdict(Enum):
+    """Why the emulator itself ended a worker."""
+
+    OUT_OF_MEMORY = "memory"
+    TIMED_OUT = "timeout"
+    INJECTED = "injected"
 
 
 class WorkerDied(Exception):
@@ -53,21 +61,28 @@ class Sandbox:
         self.worker: int | None = None
         self.calls = 0
         self.init_s = 0.0
-        self.out_of_memory = False
-        self.peak_kb = 0
+        self.verdict: Verdict | None = None
+        self.peak_mb = 0
         self._connection = connection
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._reply: asyncio.Future[Reply] = self._loop.create_future()
         self._exit: int | None = None
-        self._header = memoryview(bytearray(REPLY.size))
-        self._body: memoryview | None = None
+        self._header = bytearray(REPLY.size)
+        self._body: bytearray | None = None
         self._filled = 0
         self._loop.add_reader(connection.fileno(), self._readable)
 
     async def ready(self) -> Reply:
         """Waits for the first word of a new worker: READY, or INIT_ERROR. Raises WorkerDied."""
         return await self._reply
+
+    async def death(self) -> NoReturn:
+        """Waits for the end of a worker that was killed before a call. Raises WorkerDied."""
+        if self._exit is None:
+            self._reply = self._loop.create_future()
+            await self._reply
+        raise WorkerDied(self._exit or 0)
 
     async def call(self, request_id: str, deadline_ms: int, arn: bytes, context: bytes, payload: bytes) -> Reply:
         """Runs the handler once. Raises WorkerDied."""
@@ -83,7 +98,8 @@ class Sandbox:
     def log_tail(self) -> bytes:
         """The end of what the current or last call printed."""
         size = os.fstat(self._log).st_size
-        return os.pread(self._log, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
+        tail = os.pread(self._log, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
+        return tail.replace(b"\r", b"\n")  # AWS's runtime writes tracebacks as one line with carriage returns
 
     def exited(self, wait_status: int) -> None:
         """The zygote has buried the process: whoever waits for a reply hears of it."""
@@ -118,7 +134,7 @@ class Sandbox:
             while True:
                 target = self._header if self._body is None else self._body
                 if self._filled < len(target):
-                    received = self._connection.recv_into(target[self._filled :])
+                    received = self._connection.recv_into(memoryview(target)[self._filled :])
                     if received == 0:
                         self._loop.remove_reader(self._connection.fileno())
                         return
@@ -127,7 +143,7 @@ class Sandbox:
                     self._complete()
         except BlockingIOError:
             return
-        except (ConnectionResetError, OSError):
+        except ConnectionResetError:
             self._loop.remove_reader(self._connection.fileno())
 
     def _complete(self) -> None:
@@ -135,9 +151,9 @@ class Sandbox:
         kind, size, peak_kb = REPLY.unpack(self._header)
         self._filled = 0
         if self._body is None and size:
-            self._body = memoryview(bytearray(size))
+            self._body = bytearray(size)
             return
-        body, self._body = self._body or memoryview(b""), None
-        self.peak_kb = peak_kb
+        body, self._body = self._body or bytearray(), None
+        self.peak_mb = peak_kb // 1024
         if not self._reply.done():
-            self._reply.set_result(Reply(ReplyKind(kind), body, peak_kb))
+            self._reply.set_result(Reply(ReplyKind(kind), body))

@@ -12,27 +12,22 @@ from typing import Any
 JOURNAL_LENGTH = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """One POST that was accepted or refused."""
+JOURNAL_FIELDS = (
+    "request_id",
+    "round",  # None, like worker and attempt, when the event is no gradient request
+    "worker",
+    "attempt",
+    "sandbox",  # its number; None when nothing ran
+    "cold",
+    "event",  # asynchronous
+    "accepted_s",  # seconds since the emulator started
+    "answered_s",
+    "billed_ms",
+    "outcome",  # "ok", or the error's name
+)
 
-    request_id: str
-    round: int | None
-    """None, with worker, attempt, when the event is no gradient request"""
-    worker: int | None
-    attempt: int | None
-    sandbox: int | None
-    """number of the sandbox; None when nothing ran"""
-    cold: bool
-    event: bool
-    """asynchronous"""
-    accepted_s: float
-    """seconds since the emulator started"""
-    answered_s: float
-    """seconds since the emulator started"""
-    billed_ms: int
-    outcome: str
-    """"ok", or the error's name"""
+JournalEntry = tuple[str | int | float | None, ...]
+"""One POST that was let in or refused; a tuple, because it is written for every call and seldom read"""
 
 
 @dataclass(slots=True)
@@ -51,7 +46,7 @@ class Statistics:
     """function errors by name"""
     faults: Counter[str] = field(default_factory=Counter)
     """injected ones by kind"""
-    journal: deque[Invocation] = field(default_factory=lambda: deque(maxlen=JOURNAL_LENGTH))
+    journal: deque[JournalEntry] = field(default_factory=lambda: deque(maxlen=JOURNAL_LENGTH))
 
     def enter(self) -> None:
         """One more call in flight."""
@@ -62,6 +57,10 @@ class Statistics:
     def leave(self) -> None:
         """One call less in flight."""
         self.in_flight -= 1
+
+    def journal_to_json(self) -> list[dict[str, Any]]:
+        """The journal as objects, oldest first."""
+        return [dict(zip(JOURNAL_FIELDS, entry, strict=True)) for entry in self.journal]
 
     def to_json(self) -> dict[str, Any]:
         """The counters, without the journal."""

@@ -155,7 +155,7 @@ def reseed() -> None:
 
 
 class _NoSemLock:
-    """Lambda has no /dev/shm, so semaphores fail there, and with them `multiprocessing.Queue` and DataLoader workers."""
+    """Lambda has no /dev/shm: semaphores fail there, and with them `multiprocessing.Queue` and DataLoader workers."""
 
     SEM_VALUE_MAX = 2147483647
 

@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -37,6 +38,7 @@ class Zygote:
         wake_writer.setblocking(False)
         signal.set_wakeup_fd(wake_writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of `control` says the same, and leaves time to clean up
         while True:
             readable, _, _ = select.select([self.control, wake_reader], [], [])
             if wake_reader in readable:
@@ -44,8 +46,15 @@ class Zygote:
                 self.reap()
             if self.control in readable and not self.obey(wake_reader, wake_writer):
                 break
+        self.end()
+
+    def end(self) -> None:
+        """Kills and buries all workers, and removes their /tmp."""
         for pid in self.children:
             os.kill(pid, signal.SIGKILL)
+        for pid in self.children:
+            os.waitpid(pid, 0)
+        shutil.rmtree(self.settings.root, ignore_errors=True)
 
     def obey(self, *ours: socket.socket) -> bool:
         """One order; False when the endpoint is gone. `ours` are the sockets that no child may keep."""

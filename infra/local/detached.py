@@ -1,0 +1,149 @@
+"""The emulator as a service that outlives the command that started it: `up`, `status`, `down`.
+
+Its state is one file in the home folder, with pids and start times: a pid alone is never trusted. Knows nothing of
+Lambda. Read next: `launch.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.local.client import AdminClient
+from infra.local.config import EmulatorConfig
+from infra.local.errors import EmulatorError
+from infra.local.launch import Started, start_server
+from infra.local.processes import local_variables, start_time
+
+STOP_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A running emulator."""
+
+    started: Started
+    home: Path
+
+    @property
+    def lambda_endpoint(self) -> str:
+        """URL of the Lambda API."""
+        return self.started.lambda_endpoint
+
+    @property
+    def s3_endpoint(self) -> str:
+        """URL of S3."""
+        return self.started.s3_endpoint
+
+    @property
+    def pid(self) -> int:
+        """The server process."""
+        return self.started.processes["server"][0]
+
+    @property
+    def admin(self) -> AdminClient:
+        """All that can be asked of it beside AWS's API."""
+        return AdminClient(self.started.lambda_port)
+
+    def environment(self) -> dict[str, str]:
+        """AWS_* variables for a client, as `Emulator.environment`."""
+        return local_variables(self.started.config["region"], self.lambda_endpoint, self.s3_endpoint)
+
+
+def state_file(home: Path) -> Path:
+    """Where the state lies."""
+    return home / "local.json"
+
+
+def log_file(home: Path) -> Path:
+    """Where the emulator's complaints go."""
+    return home / "local.log"
+
+
+def up(home: Path, config: EmulatorConfig) -> State:
+    """Starts the emulator of this home folder, or finds it running; its delays and faults are then those of `config`.
+
+    Raises EmulatorError: it runs with other settings, a port is in use, the handler cannot be imported.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(home):
+        running = status(home)
+        if running is None:
+            return start(home, config)
+    if running.started.config != config.identity():
+        raise EmulatorError(
+            f"an emulator with other settings runs here (pid {running.pid}, {running.lambda_endpoint}): end it first"
+        )
+    running.admin.set_delays(config.delays)
+    running.admin.set_faults(config.faults)
+    return running
+
+
+def start(home: Path, config: EmulatorConfig) -> State:
+    """A new one, that nobody waits for."""
+    with log_file(home).open("wb+") as log:
+        server, started = start_server(config, log, state_file(home).absolute())
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.close()
+    server.stdout.close()
+    server.returncode = 0  # it is not ours any more: no warning that it still runs
+    return State(started, home)
+
+
+def status(home: Path) -> State | None:
+    """The running emulator of this home folder; None when there is none."""
+    try:
+        started = Started.from_json(json.loads(state_file(home).read_text()))
+    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+        return None
+    pid, ticks = started.processes["server"]
+    return State(started, home) if start_time(pid) == ticks else None
+
+
+def down(home: Path) -> bool:
+    """Ends the emulator of this home folder and waits for it; False when none was running."""
+    running = status(home)
+    if running is None:
+        state_file(home).unlink(missing_ok=True)
+        return False
+    with contextlib.suppress(ProcessLookupError), process_handle(running.pid) as handle:
+        if start_time(running.pid) == running.started.processes["server"][1]:
+            signal.pidfd_send_signal(handle, signal.SIGTERM)
+            if not ended_within(handle, STOP_S):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                ended_within(handle, STOP_S)
+    state_file(home).unlink(missing_ok=True)
+    return True
+
+
+@contextmanager
+def process_handle(pid: int) -> Iterator[int]:
+    """A descriptor that names this process and no later one with its pid. Raises ProcessLookupError."""
+    handle = os.pidfd_open(pid)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def ended_within(handle: int, seconds: float) -> bool:
+    """Waits for the end of a process."""
+    readable, _, _ = select.select([handle], [], [], seconds)
+    return bool(readable)
+
+
+@contextmanager
+def one_at_a_time(home: Path) -> Iterator[None]:
+    """Two `up` at once start one emulator."""
+    with (home / "local.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

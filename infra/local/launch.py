@@ -1,0 +1,106 @@
+"""Starts and stops the server process, and says in one line why it did not start.
+
+Knows nothing of what the server does. Used by `emulator.py` and `detached.py`; the other side is `server.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Self
+
+from infra.local.config import EmulatorConfig
+from infra.local.errors import EmulatorError
+from infra.local.processes import child_environment, python_module
+
+STOP_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a server said when it was ready."""
+
+    lambda_port: int
+    s3_port: int
+    processes: dict[str, tuple[int, int]]
+    """name -> (pid, start time in clock ticks since boot)"""
+    config: dict[str, Any]
+    """`EmulatorConfig.identity`"""
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Self:
+        """Reads the server's line, or its state file."""
+        processes = {name: (pid, started) for name, (pid, started) in said["processes"].items()}
+        return cls(said["lambda_port"], said["s3_port"], processes, said["config"])
+
+    @property
+    def lambda_endpoint(self) -> str:
+        """URL of the Lambda API."""
+        return f"http://127.0.0.1:{self.lambda_port}"
+
+    @property
+    def s3_endpoint(self) -> str:
+        """URL of S3, and of every other service that moto knows."""
+        return f"http://127.0.0.1:{self.s3_port}"
+
+
+def start_server(
+    config: EmulatorConfig, log: IO[bytes], state: Path | None = None
+) -> tuple[subprocess.Popen[bytes], Started]:
+    """Starts a server in a session of its own and waits until it is ready. Raises EmulatorError with the reason.
+
+    Its lifeline is the pipe to its standard input; with a state file it needs none.
+    """
+    server = subprocess.Popen(
+        python_module("infra.local.server", *([str(state)] if state else [])),
+        env=child_environment({}, config.python_path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,  # Ctrl-C is for us: the server ends because we do, in order
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(stop_server, server)
+        said = first_words(server, config)
+        if "lambda_port" not in said:
+            raise EmulatorError(said.get("error") or f"the emulator did not start: {last_line(log)}")
+        stack.pop_all()
+    return server, Started.from_json(said)
+
+
+def first_words(server: subprocess.Popen[bytes], config: EmulatorConfig) -> dict[str, Any]:
+    """Hands over the configuration and waits for the one line of JSON; empty when the server ended without it."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        server.stdin.write(json.dumps(config.to_json()).encode() + b"\n")
+        server.stdin.flush()
+    except BrokenPipeError:
+        return {}
+    said: dict[str, Any] = json.loads(server.stdout.readline() or "{}")
+    return said
+
+
+def stop_server(server: subprocess.Popen[bytes]) -> None:
+    """Ends the server in order and waits for it; kills it when it does not follow."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        server.stdin.close()
+    server.terminate()
+    try:
+        server.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+    server.stdout.close()
+
+
+def last_line(log: IO[bytes]) -> str:
+    """The end of what the server complained of."""
+    log.seek(0)
+    lines = log.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
