@@ -62,7 +62,7 @@ class DataRef:
 
 
 def load_dataset(
-    source: str | tuple[Any, Any], *, dtype: str = "float32", open_bucket: OpenBucket | None = None
+    source: str | tuple[Any, Any], open_bucket: OpenBucket | None = None, *, dtype: str = "float32"
 ) -> Dataset:
     """The rows that a job names; floating values become `dtype`, the models' own.
 

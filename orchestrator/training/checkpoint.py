@@ -1,0 +1,121 @@
+"""One model's state as bytes and back, bit for bit: weights as safetensors, optimizer and scheduler by torch.
+
+Nothing here is unpickled freely: safetensors holds numbers alone, and torch loads the rest with `weights_only=True`.
+Knows neither files nor stores. Read next: `trainer.py`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from orchestrator.errors import ConfigError
+from orchestrator.training.code import first_line
+from orchestrator.training.models import Trained
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """One model between two steps."""
+
+    steps: int
+    """done"""
+    weights: bytes
+    """safetensors: what `safetensors.torch.load_model` takes; a tied tensor once, under its first name"""
+    progress: bytes
+    """optimizer and scheduler, by torch.save"""
+
+
+def save_state(trained: Trained) -> ModelState:
+    """The model's state now."""
+    buffer = io.BytesIO()
+    torch.save(
+        {
+            "kinds": _kinds(trained),
+            "optimizer": trained.optimizer.state_dict(),
+            "scheduler": trained.scheduler.state_dict() if trained.scheduler is not None else None,
+        },
+        buffer,
+    )
+    return ModelState(trained.steps, save_weights(trained.module), buffer.getvalue())
+
+
+def load_state(trained: Trained, state: ModelState) -> None:
+    """Puts a saved state into a freshly built model. Raises ConfigError when it does not fit."""
+    where = f"checkpoint of model {trained.plan.name!r}"
+    load_weights(trained.module, state.weights, where)
+    progress = _read_progress(state.progress, where)
+    if progress["kinds"] != _kinds(trained):
+        raise ConfigError(f"{where}: it was stepped by {progress['kinds']}, not by {_kinds(trained)}")
+    try:
+        trained.optimizer.load_state_dict(progress["optimizer"])
+        if trained.scheduler is not None:
+            trained.scheduler.load_state_dict(progress["scheduler"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{where}: not this optimizer's state: {first_line(error)}") from error
+    trained.steps = state.steps
+
+
+def _kinds(trained: Trained) -> str:
+    """The classes whose states these are."""
+    scheduler = trained.plan.scheduler
+    return f"{trained.plan.optimizer} with {scheduler}" if scheduler else trained.plan.optimizer
+
+
+def _read_progress(raw: bytes, where: str) -> Any:
+    try:
+        return torch.load(io.BytesIO(raw), weights_only=True)
+    except Exception as error:  # torch raises all kinds of errors for damaged bytes
+        raise ConfigError(f"{where}: its optimizer state cannot be read: {first_line(error)}") from error
+
+
+def save_weights(module: nn.Module) -> bytes:
+    """Parameters and buffers as safetensors, whatever memory they share or how they lie in it."""
+    copies = {
+        name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in _named(module).items()
+    }
+    return safetensors.torch.save(copies, {"format": "pt"})
+
+
+@torch.no_grad()
+def load_weights(module: nn.Module, weights: bytes, where: str) -> None:
+    """Sets parameters and buffers. Raises ConfigError when names or shapes differ; then nothing was set."""
+    try:
+        loaded = safetensors.torch.load(weights)
+    except SafetensorError as error:
+        raise ConfigError(f"{where}: not safetensors: {first_line(error)}") from error
+    own = _named(module)
+    _check_same(own, loaded, where)
+    for name, tensor in own.items():
+        tensor.copy_(loaded[name])
+
+
+def _check_same(own: Mapping[str, Tensor], loaded: Mapping[str, Tensor], where: str) -> None:
+    if own.keys() != loaded.keys():
+        names = ", ".join(sorted(own.keys() ^ loaded.keys())[:3])
+        raise ConfigError(f"{where}: of another model, {names} is in one of them only")
+    for name, tensor in own.items():
+        if tensor.shape != loaded[name].shape or tensor.dtype != loaded[name].dtype:
+            raise ConfigError(
+                f"{where}: of another model, {name} is {loaded[name].dtype} {tuple(loaded[name].shape)} there and "
+                f"{tensor.dtype} {tuple(tensor.shape)} here"
+            )
+
+
+def _named(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of the state dict, one that is tied into several places once."""
+    named: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    entries: Mapping[str, Any] = module.state_dict(keep_vars=True)
+    for name, value in entries.items():
+        if isinstance(value, Tensor) and id(value) not in seen:
+            seen.add(id(value))
+            named[name] = value
+    return named

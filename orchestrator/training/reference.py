@@ -1,0 +1,74 @@
+"""Ordinary training in this one process, on the same batches: what a distributed run must agree with.
+
+Written apart from `trainer.py` and the worker's `gradient.py`, so that an error of theirs shows. Without dropout the
+whole batch goes through the model at once. Dropout draws per chunk, so a comparison needs the same chunks: give the
+scheme's `chunk_sizes`, and the same masks are drawn. Batch normalisation follows the workers' rule (running statistics
+normalise, the batch updates them): see `lambda_worker/norms.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lambda_worker.gradient import mixed
+from lambda_worker.norms import recording, update_running_statistics
+from orchestrator.training.data import Dataset
+from orchestrator.training.models import ModelPlan, Trained, prepare
+from orchestrator.training.order import BatchOrder, RowIds, chunk_bounds
+
+
+def train_reference(
+    plan: ModelPlan,
+    dataset: Dataset,
+    order: BatchOrder,
+    steps: int,
+    *,
+    chunk_sizes: NDArray[np.float64] | None = None,
+    index: int = 0,
+    seed: int = 0,
+    clip_norm: float | None = None,
+) -> tuple[nn.Module, list[float]]:
+    """The trained module and the mean loss of every step.
+
+    `index` is the model's place in its job and `seed` the job's, both for dropout alone.
+    """
+    trained = prepare(plan)
+    losses = []
+    for step in range(steps):
+        rows = [order.batch(step)]
+        if chunk_sizes is not None:
+            rows = list(order.chunks(step, chunk_bounds(chunk_sizes, order.batch_size)))
+        with recording(trained.model.norms) as statistics:
+            losses.append(_mean_gradient(trained, dataset, rows, mixed(seed, index, step)))
+        if clip_norm is not None:
+            nn.utils.clip_grad_norm_(trained.module.parameters(), clip_norm)
+        trained.optimizer.step()
+        if trained.scheduler is not None:
+            trained.scheduler.step()
+        update_running_statistics(trained.module, statistics)
+    return trained.module, losses
+
+
+def _mean_gradient(trained: Trained, dataset: Dataset, chunks: list[RowIds], seed: int) -> float:
+    """Sets every .grad to that of the mean loss over all rows, which is returned."""
+    trained.optimizer.zero_grad()
+    count, total = sum(map(len, chunks)), 0.0
+    for index, rows in enumerate(chunks):
+        if len(rows) == 0:
+            continue
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(mixed(seed, index))
+            loss = trained.model.loss.total(
+                trained.module(_take(dataset.x, rows, trained)), _take(dataset.y, rows, trained)
+            )
+        (loss / count).backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    return total / count
+
+
+def _take(array: NDArray[np.generic], rows: RowIds, trained: Trained) -> Tensor:
+    taken = torch.from_numpy(array[rows])
+    return taken.to(trained.model.dtype) if taken.is_floating_point() else taken

@@ -1,0 +1,222 @@
+"""The torch side of the loop: models, their snapshots for workers, and the optimizer steps that decoded sums give.
+
+Implements `ports.Trainer`. Weights change only in `step`; what `publish` has made of them never does. Knows neither
+schemes nor fleets, and draws no random numbers once the models are built. Shapes: p parameters, k sums.
+Read `gradients.py` for the decoding, `models.py` for how models are built, `checkpoint.py` for what resume needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from lambda_worker import flat
+from lambda_worker.contract import FIXED_SUMS, SumIndex, Weights
+from lambda_worker.gradient import judge
+from lambda_worker.models import encode_spec
+from lambda_worker.norms import freeze_norms, update_running_statistics
+from orchestrator.errors import ConfigError
+from orchestrator.jobs import JobPlan
+from orchestrator.ports import StepResult, Store
+from orchestrator.store import Keys, put_once
+from orchestrator.training.checkpoint import ModelState, load_state, save_state
+from orchestrator.training.code import first_line
+from orchestrator.training.data import Array, Dataset
+from orchestrator.training.gradients import CodedResult, Term, combine
+from orchestrator.training.models import ModelPlan, Trained, make_spec, prepare
+
+INLINE_BYTES = 48 * 1024
+"""Snapshots up to this size travel in every request; larger ones are read from the store, once per sandbox."""
+RETIRED_KEPT = 64
+"""Snapshots that nobody should need any more are deleted so many at a time: stragglers may still look for the last."""
+EVALUATION_ROWS = 1024
+CHECKED_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How well a model does on rows that it was not trained on."""
+
+    loss: float
+    """mean"""
+    accuracy: float | None
+    """None when the model does not classify"""
+    rows: int
+
+
+class TorchTrainer:
+    """Models side by side; `job` is counted as in the JobPlan."""
+
+    def __init__(
+        self,
+        plans: Sequence[ModelPlan],
+        jobs: JobPlan,
+        *,
+        store: Store,
+        keys: Keys,
+        epoch: int = 0,
+        clip_norm: float | None = None,
+        inline_bytes: int = INLINE_BYTES,
+    ) -> None:
+        """`clip_norm` bounds the norm of every gradient, as torch's clip_grad_norm_ does; `epoch` is the run's life.
+
+        Raises: ConfigError for a model that cannot be built.
+        """
+        assert len(plans) == jobs.models
+        self._trained = [prepare(plan) for plan in plans]
+        self._jobs, self._store, self._keys, self._epoch = jobs, store, keys, epoch
+        self._clip_norm, self._inline_bytes = clip_norm, inline_bytes
+        self._snapshots: dict[int, Weights] = {}
+        self._retired: list[str] = []
+
+    def check(self, dataset: Dataset) -> None:
+        """Tries a few rows on every model, for nothing. Raises ConfigError that says what the model or loss said."""
+        for trained in self._trained:
+            x, y = (_tensor(array[:CHECKED_ROWS], trained.model.dtype) for array in (dataset.x, dataset.y))
+            try:
+                _try(trained, x, y)
+            except Exception as error:  # the user's own model and loss may raise anything
+                raise ConfigError(
+                    f"model {trained.plan.name!r} cannot be trained on x {_shape(x)} and y {_shape(y)}: "
+                    f"{type(error).__name__}: {first_line(error)}"
+                ) from error
+
+    # --- what workers are given ----------------------------------------------------------------------------------
+
+    def put_specs(self) -> list[str]:
+        """Makes every model's spec available to workers; their keys, by model. Raises ConfigError."""
+        contents = [encode_spec(make_spec(trained.plan)) for trained in self._trained]
+        return [put_once(self._store, Keys.model_spec(content), content) for content in contents]
+
+    def publish(self, job: int) -> None:
+        """Makes the snapshot that `job` starts from available to workers: parameters, then float buffers."""
+        assert job not in self._snapshots, f"job {job} is published already"
+        model, step = self._place(job)
+        raw = flat.to_bytes(flat.snapshot(self._trained[model].module))
+        if len(raw) <= self._inline_bytes:
+            self._snapshots[job] = Weights(inline=raw)
+            return
+        key = self._keys.weights(self._epoch, model, step)
+        self._store.put(key, raw)
+        self._snapshots[job] = Weights(key=key)
+
+    def weights(self, job: int) -> Weights:
+        """How requests refer to the snapshot of a published job."""
+        return self._snapshots[job]
+
+    def retire(self, job: int) -> None:
+        """No worker will need the snapshot of `job` any more."""
+        weights = self._snapshots.pop(job)
+        if weights.key is not None:
+            self._retired.append(weights.key)
+        if len(self._retired) >= RETIRED_KEPT:
+            self.clean()
+
+    def clean(self) -> None:
+        """Deletes the snapshots that were retired."""
+        self._store.delete(self._retired)
+        self._retired = []
+
+    # --- what decoded sums do ------------------------------------------------------------------------------------
+
+    def step(self, job: int, results: Sequence[Term]) -> StepResult:
+        """Applies the gradient of `job`: sum of weight * result, divided by the decoded sample count."""
+        model, _ = self._place(job)
+        trained = self._trained[model]
+        total = combine(results)
+        samples = float(total.sums[SumIndex.SAMPLES])
+        assert samples > 0, f"job {job} was decoded from {samples} samples"
+        norm = self._set_gradients(trained, total, samples)
+        trained.optimizer.step()
+        loss = float(total.sums[SumIndex.LOSS]) / samples
+        _step_scheduler(trained, loss)
+        if trained.model.norms:
+            statistics = np.array(total.sums[FIXED_SUMS:])
+            update_running_statistics(trained.module, torch.from_numpy(statistics))
+        trained.steps += 1
+        return StepResult(
+            loss=loss, count=round(samples), correct=round(float(total.sums[SumIndex.CORRECT])), gradient_norm=norm
+        )
+
+    def _set_gradients(self, trained: Trained, total: CodedResult, samples: float) -> float:
+        """Sets every .grad to a view of the mean gradient. Returns its norm before clipping."""
+        gradient_p = torch.from_numpy(total.gradient).div_(samples).to(trained.model.dtype)
+        norm = float(torch.linalg.vector_norm(gradient_p))
+        if self._clip_norm is not None and norm > self._clip_norm:
+            gradient_p.mul_(self._clip_norm / (norm + 1e-6))  # the 1e-6 is torch's
+        parameters = trained.model.parameters
+        for parameter, gradient in zip(parameters, flat.unflatten(gradient_p, parameters), strict=True):
+            if parameter.requires_grad:
+                parameter.grad = gradient
+        return norm
+
+    def _place(self, job: int) -> tuple[int, int]:
+        """(model, step) of a job, which must be the next one of its model."""
+        model, step = self._jobs.model(job), self._jobs.step(job)
+        done = self._trained[model].steps
+        assert step == done, f"job {job} is step {step} of model {model}, which has done {done}"
+        return model, step
+
+    # --- the models ----------------------------------------------------------------------------------------------
+
+    def module(self, model: int) -> nn.Module:
+        """The module itself, in training mode; its weights change with every step."""
+        return self._trained[model].module
+
+    @torch.no_grad()
+    def evaluate(self, model: int, dataset: Dataset) -> Evaluation:
+        """Loss and accuracy of a model, in evaluation mode, on all rows."""
+        trained = self._trained[model]
+        trained.module.eval()
+        try:
+            parts = [self._judge(trained, dataset, lo) for lo in range(0, dataset.rows, EVALUATION_ROWS)]
+        finally:
+            freeze_norms(trained.module)
+        loss, correct, judged = (sum(column) for column in zip(*parts, strict=True))
+        return Evaluation(loss / dataset.rows, correct / judged if judged else None, dataset.rows)
+
+    def _judge(self, trained: Trained, dataset: Dataset, lo: int) -> tuple[float, float, float]:
+        """(loss sum, correct, judged) of EVALUATION_ROWS rows from `lo` on."""
+        x, y = (_tensor(array[lo : lo + EVALUATION_ROWS], trained.model.dtype) for array in (dataset.x, dataset.y))
+        output = trained.module(x)
+        correct, judged = judge(output, y)
+        return float(trained.model.loss.total(output, y)), float(correct.sum()), float(judged.sum())
+
+    def state(self, model: int) -> ModelState:
+        """All that a later life of the run needs to go on with this model, bit for bit."""
+        return save_state(self._trained[model])
+
+    def load_state(self, model: int, state: ModelState) -> None:
+        """Goes on from there. Raises ConfigError when the state is of another model or optimizer."""
+        load_state(self._trained[model], state)
+
+
+def _try(trained: Trained, x: Tensor, y: Tensor) -> None:
+    """One forward and backward, after which the model is as before."""
+    before = flat.snapshot(trained.module)
+    parameters = [parameter for parameter in trained.model.parameters if parameter.requires_grad]
+    with torch.random.fork_rng(devices=[]):
+        loss = trained.model.loss.total(trained.module(x), y)
+        torch.autograd.grad(loss, parameters, allow_unused=True)
+    flat.load_snapshot(trained.module, before)
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def _step_scheduler(trained: Trained, loss: float) -> None:
+    if isinstance(trained.scheduler, ReduceLROnPlateau):
+        trained.scheduler.step(loss)
+    elif trained.scheduler is not None:
+        trained.scheduler.step()
+
+
+def _tensor(array: Array, dtype: torch.dtype) -> Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor

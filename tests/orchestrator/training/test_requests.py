@@ -1,0 +1,94 @@
+"""Requests say exactly what a worker must do, and repeat what they can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lambda_worker.contract import encode_request, parse_request
+from orchestrator.errors import ConfigError
+from orchestrator.ports import Invocation
+from orchestrator.schemes.scheme import Skip, Task
+from orchestrator.training.models import ModelPlan
+from orchestrator.training.requests import Wire, wire_dtype
+from tests.orchestrator.training.bench import Run, mlp
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    made = Run([ModelPlan("a", mlp), ModelPlan("b", mlp, seed=1)], tmp_path, wire=Wire("float64", mode="s3", post=True))
+    for job in (0, 1):
+        made.trainer.publish(job)
+    return made
+
+
+def call(*slots: Task | None, worker: int = 3) -> Invocation:
+    return Invocation(round=2, worker=worker, attempt=4, slots=slots, load=0.25, epoch=6)
+
+
+def test_every_field(run: Run) -> None:
+    task = Task(1, (0, 2), (1.0, -0.5), message=1, skip=Skip(reference=0, threshold=0.1))
+    request = run.builder.build(call(None, task))
+    assert parse_request(encode_request(request)) == request
+    assert (request.op, request.run, request.bucket, request.cancel) == (
+        "gradient",
+        "test-run",
+        "bucket",
+        run.keys.cancel,
+    )
+    assert (request.epoch, request.round, request.worker, request.attempt, request.load) == (6, 2, 3, 4, 0.25)
+    assert (request.reply.dtype, request.reply.mode, request.reply.post) == ("float64", "s3", True)
+    assert request.reply.prefix == run.keys.spill(2, 3)
+    (sent,) = request.tasks
+    assert (sent.slot, sent.job, sent.message) == (1, 1, 1)
+    assert sent.weights == run.trainer.weights(1)
+    assert sent.skip is not None
+    assert (sent.skip.weights, sent.skip.threshold) == (run.trainer.weights(0), 0.1)
+    assert [chunk.coefficient for chunk in sent.chunks] == [1.0, -0.5]
+    cut = run.order.chunks(0, (0, 10, 16, 20))
+    np.testing.assert_array_equal(sent.chunks[0].rows.indices(), cut[0])
+    np.testing.assert_array_equal(sent.chunks[1].rows.indices(), cut[2])
+
+
+def test_redundant_workers_get_the_same_seeds_and_jobs_other_ones(run: Run) -> None:
+    def seeds(job: int, worker: int) -> tuple[int, list[int]]:
+        (task,) = run.builder.build(call(Task(job, (0, 1), (1.0, 1.0)), worker=worker)).tasks
+        return task.seed, [chunk.seed for chunk in task.chunks]
+
+    assert seeds(0, 1) == seeds(0, 2)
+    assert len(set(seeds(0, 1)[1])) == 2
+    assert seeds(0, 1)[0] != seeds(1, 1)[0]
+
+
+def test_rows_in_order_are_ranges(tmp_path: Path) -> None:
+    run = Run([ModelPlan("a", mlp)], tmp_path, batch_size=60)
+    run.order.shuffle = False
+    run.trainer.publish(0)
+    (task,) = run.builder.build(call(Task(0, (1,), (1.0,)))).tasks
+    assert (task.chunks[0].rows.lo, task.chunks[0].rows.hi, task.chunks[0].rows.ids) == (30, 48, None)
+
+
+def test_warming_is_the_same_request_under_another_name(run: Run) -> None:
+    invocation = call(Task(0, (0,), (1.0,)))
+    assert run.builder.warm(invocation).op == "warm"
+    assert run.builder.warm(invocation).tasks == run.builder.build(invocation).tasks
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "binary", "half", "dtype"),
+    [
+        (["float32"], True, False, "float32"),
+        (["float32", "float64"], True, False, "float64"),
+        (["float32"], False, False, "float64"),
+        (["float32"], True, True, "float16"),
+    ],
+)
+def test_the_type_on_the_wire(dtypes: list[str], binary: bool, half: bool, dtype: str) -> None:
+    assert wire_dtype(dtypes, binary=binary, half=half) == dtype
+
+
+def test_codes_that_amplify_rounding_refuse_float16() -> None:
+    with pytest.raises(ConfigError, match="float16 results need a code whose weights are 0 and 1"):
+        wire_dtype(["float32"], binary=False, half=True)

@@ -1,0 +1,212 @@
+"""The trainer with real requests and the real worker's code: what comes out is what ordinary training gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from orchestrator.errors import ConfigError
+from orchestrator.ports import Invocation
+from orchestrator.schemes.scheme import Task
+from orchestrator.training.models import ModelPlan
+from orchestrator.training.reference import train_reference
+from orchestrator.training.requests import Wire
+from tests.orchestrator.training.bench import Run, make_dataset, mlp, tied
+
+Code = tuple[list[list[float]], list[float]]
+UNCODED: Code = ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], [1, 1, 1])
+CYCLIC: Code = ([[1, 2, 0], [0, 1, 4], [3, 0, 1]], [0.4, 0.2, 0.2])
+"""weights x rows = 1, and neither are 0 or 1"""
+
+
+def plan(name: str = "m", **changes: object) -> ModelPlan:
+    values: dict[str, object] = {
+        "name": name,
+        "factory": mlp,
+        "optimizer": "Adam",
+        "optimizer_args": {"lr": 0.05},
+        "seed": 7,
+    }
+    return ModelPlan(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def difference(module: nn.Module, other: nn.Module) -> float:
+    """||a - b|| / ||b|| over everything in the state dicts, in float64."""
+    a, b = (torch.cat([t.double().flatten() for t in m.state_dict().values()]) for m in (module, other))
+    return float((a - b).norm() / b.norm())
+
+
+def compare(run: Run, *, chunked: bool = False) -> float:
+    """The largest difference of a model of the run from ordinary training."""
+    found = []
+    for index, one in enumerate(run.plans):
+        sizes = np.array(run.chunk_sizes) if chunked else None
+        module, _ = train_reference(one, run.dataset, run.order, run.steps, chunk_sizes=sizes, index=index)
+        found.append(difference(run.trainer.module(index), module))
+    return max(found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"optimizer": "SGD", "optimizer_args": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}},
+        {
+            "optimizer": "AdamW",
+            "optimizer_args": {"lr": 0.01},
+            "scheduler": "StepLR",
+            "scheduler_args": {"step_size": 2},
+        },
+        {"args": {"norm": True}},
+        {"factory": tied},
+    ],
+    ids=["adam", "sgd", "scheduler", "batch-norm", "tied-and-frozen"],
+)
+@pytest.mark.parametrize(("dtype", "bound"), [("float64", 1e-12), ("float32", 1e-5)])
+@pytest.mark.parametrize("code", [UNCODED, CYCLIC], ids=["uncoded", "cyclic"])
+def test_equals_ordinary_training(
+    change: dict[str, object], dtype: str, bound: float, code: Code, tmp_path: Path
+) -> None:
+    wire = Wire(dtype="float64" if code is CYCLIC else dtype)
+    plans = [plan("a", dtype=dtype, **change), plan("b", dtype=dtype, **{**change, "seed": 8})]
+    run = Run(plans, tmp_path, dataset=make_dataset(dtype=dtype), wire=wire)
+    losses = run.play(*code)
+    assert compare(run) <= bound
+    _, expected = train_reference(plans[1], run.dataset, run.order, run.steps)
+    np.testing.assert_allclose(losses[1::2], expected, rtol=max(bound, 1e-6))
+
+
+def test_dropout_draws_the_same_masks_for_the_same_chunks(tmp_path: Path) -> None:
+    run = Run([plan("a", args={"dropout": 0.5}), plan("b", args={"dropout": 0.5})], tmp_path)
+    run.play(*UNCODED)
+    assert compare(run, chunked=True) <= 1e-5
+    assert compare(run, chunked=False) > 1e-3
+
+
+def test_large_snapshots_and_results_go_through_the_store_and_are_cleaned_up(tmp_path: Path) -> None:
+    run = Run([plan()], tmp_path, steps=70, wire=Wire(mode="s3"), options={"inline_bytes": 10})
+    run.play(*UNCODED)
+    assert compare(run) <= 1e-5
+    weights = run.store.list(f"{run.keys.prefix}weights/")
+    assert len(weights) == 70 - 64
+    run.trainer.clean()
+    assert not run.store.list(f"{run.keys.prefix}weights/")
+    assert len(run.store.list(run.keys.results)) == 70 * 3
+
+
+def test_a_snapshot_never_changes(tmp_path: Path) -> None:
+    run = Run([plan()], tmp_path, options={"inline_bytes": 0})
+    run.trainer.publish(0)
+    key = run.trainer.weights(0).key
+    assert key is not None
+    before = run.store.get(key)
+    run.trainer.retire(0)
+    run.play_job(0, *UNCODED)
+    assert run.store.get(key) == before
+    run.trainer.publish(1)
+    assert run.store.get(run.trainer.weights(1).key or "") != before
+
+
+def test_chunks_without_rows_decode_to_zero(tmp_path: Path) -> None:
+    run = Run([plan()], tmp_path, chunk_sizes=[1 / 8] * 8, batch_size=3)
+    run.play([[float(i == j) for j in range(8)] for i in range(8)], [1.0] * 8)
+    assert compare(run) <= 1e-5
+
+
+def test_gradients_are_clipped_as_torch_does(tmp_path: Path) -> None:
+    sgd = plan(optimizer="SGD", optimizer_args={"lr": 0.5})
+    run = Run([sgd], tmp_path, options={"clip_norm": 0.1})
+    run.play(*UNCODED)
+    clipped, _ = train_reference(sgd, run.dataset, run.order, run.steps, clip_norm=0.1)
+    free, _ = train_reference(sgd, run.dataset, run.order, run.steps)
+    assert difference(run.trainer.module(0), clipped) <= 1e-6
+    assert difference(run.trainer.module(0), free) > 1e-2
+
+
+def test_a_step_tells_loss_count_correct_and_norm(tmp_path: Path) -> None:
+    run = Run([plan()], tmp_path)
+    module = run.trainer.module(0)
+    rows = run.order.batch(0)
+    x, y = torch.from_numpy(run.dataset.x[rows]), torch.from_numpy(run.dataset.y[rows])
+    output = module(x)
+    loss = nn.functional.cross_entropy(output, y)
+    norm = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))]).norm()
+    run.trainer.publish(0)
+    call = Invocation(0, 0, 1, (Task(0, (0, 1, 2), (1.0, 1.0, 1.0)),), 1.0)
+    told = run.trainer.step(0, [(run.answer(call)[0], 1.0)])
+    assert told.loss == pytest.approx(loss.item(), rel=1e-6)
+    assert (told.count, told.correct) == (20, int((output.argmax(1) == y).sum()))
+    assert told.gradient_norm == pytest.approx(float(norm), rel=1e-5)
+
+
+def test_evaluation_is_in_evaluation_mode_and_changes_nothing(tmp_path: Path) -> None:
+    run = Run([plan(args={"dropout": 0.5, "norm": True})], tmp_path)
+    run.play(*UNCODED)
+    module, before = run.trainer.module(0), run.trainer.state(0)
+    told = run.trainer.evaluate(0, run.dataset)
+    assert run.trainer.state(0) == before
+    assert module.training
+    module.eval()
+    output, y = module(torch.from_numpy(run.dataset.x)), torch.from_numpy(run.dataset.y)
+    assert told.loss == pytest.approx(nn.functional.cross_entropy(output, y).item(), rel=1e-5)
+    assert told.accuracy == float((output.argmax(1) == y).double().mean())
+    assert told.rows == 60
+
+
+def test_a_regression_has_no_accuracy(tmp_path: Path) -> None:
+    data = make_dataset()
+    targets = type(data)(data.x, data.x[:, :3].copy())
+    run = Run([plan(loss="mse_loss")], tmp_path, dataset=targets)
+    run.play(*UNCODED)
+    assert run.trainer.evaluate(0, targets).accuracy is None
+    assert compare(run) <= 1e-5
+
+
+def test_jobs_of_a_model_go_in_order(tmp_path: Path) -> None:
+    run = Run([plan()], tmp_path)
+    with pytest.raises(AssertionError, match="job 1 is step 1 of model 0, which has done 0"):
+        run.trainer.publish(1)
+
+
+@pytest.mark.parametrize("split", [1, 3])
+@pytest.mark.parametrize("scheduler", [None, "CosineAnnealingLR"])
+def test_a_resumed_run_has_the_bits_of_one_that_went_through(split: int, scheduler: str | None, tmp_path: Path) -> None:
+    arguments = {"T_max": 9} if scheduler else {}
+    plans = [plan("a", args={"norm": True}, scheduler=scheduler, scheduler_args=arguments), plan("b", factory=tied)]
+    through, first, second = (Run(plans, tmp_path, steps=5) for _ in range(3))
+    through.play(*UNCODED)
+    for job in range(split * 2):
+        first.play_job(job, *UNCODED)
+    for model in range(2):
+        second.trainer.load_state(model, first.trainer.state(model))
+    for job in range(split * 2, 10):
+        second.play_job(job, *UNCODED)
+    for model in range(2):
+        assert second.trainer.state(model).weights == through.trainer.state(model).weights
+        assert second.trainer.state(model).steps == 5
+
+
+def mean_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(output, target)
+
+
+def test_models_are_tried_before_anything_is_invoked(tmp_path: Path) -> None:
+    run = Run([plan(args={"norm": True, "dropout": 0.5})], tmp_path)
+    before, random = run.trainer.state(0), torch.get_rng_state()
+    run.trainer.check(run.dataset)
+    assert run.trainer.state(0) == before
+    assert torch.equal(torch.get_rng_state(), random)
+    with pytest.raises(
+        ConfigError, match=r"model 'm' cannot be trained on x float32 \(4, 5\) and y int64 \(4,\): RuntimeE"
+    ):
+        run.trainer.check(make_dataset(features=5))
+
+
+def test_a_loss_that_is_a_mean_is_found_out(tmp_path: Path) -> None:
+    run = Run([plan(loss=mean_loss)], tmp_path)
+    with pytest.raises(ConfigError, match="returns a mean over the samples"):
+        run.trainer.check(run.dataset)
