@@ -1,8 +1,8 @@
-"""Puts a job together: the only place that knows every concrete class. The same wiring serves emulator and AWS.
+"""Puts a run together: the only place that knows every concrete class. The same wiring serves emulator and AWS.
 
-    prepared = prepare_job(...)                       # nothing is wrong with the job (`preparation.py`)
-    with start_emulator(config) as emulator:
-        trained = run_job(prepared, local_place(emulator), paths)
+    prepared = prepare_job(...)                   # nothing is wrong with the job (`preparation.py`)
+    with open_place(config) as place:             # emulator or AWS (`places.py`)
+        trained = run_job(prepared, place, new_run(home, config.name))
 
 Read next: `orchestrator/loop.py`, which plays what is put together here.
 """
@@ -11,27 +11,18 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-import boto3
-import botocore.session
-
 from cli.home import RunPaths, new_run
 from cli.options import Settings
+from cli.places import Place, open_bucket, open_place
 from cli.policy import limits, wait_policy
 from cli.preparation import Prepared, prepare_job
-from cli.profiles import find_profile
-from infra.local import DelayPlan, Emulator, EmulatorConfig, EmulatorError, FaultKind, FaultPlan, FaultRate
 from orchestrator.api import Materials, Trained
-from orchestrator.aws import new_session, resolve_endpoint
-from orchestrator.config import EmulatorConfig as EmulatorSection
 from orchestrator.config import JobConfig
-from orchestrator.errors import ConfigError, PreflightError
 from orchestrator.loop import Loop, RunSummary
 from orchestrator.record import Decoded, FileRecord, Header, Line, RoundLine
 from orchestrator.results import ModelResult, RunResult
@@ -44,125 +35,9 @@ from orchestrator.training.trainer import TorchTrainer
 
 log = logging.getLogger(__name__)
 
-BUCKET = "gradmux"
-FUNCTION = "gradmux-worker"
-REGION = "us-east-1"
 POLL_S = 0.5
 """how long the loop waits at most before it looks whether it was asked to stop"""
 OnStep = Callable[[Decoded], None]
-
-
-# --- places ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a job runs."""
-
-    session: botocore.session.Session
-    lambda_url: str | None
-    """None: as AWS's own tools find it"""
-    s3_url: str | None
-    bucket: str
-    function: str
-
-    def describe(self) -> str:
-        """The endpoints that are really used, in one line."""
-        endpoints = [
-            resolve_endpoint(self.session, service, url).url
-            for service, url in (("lambda", self.lambda_url), ("s3", self.s3_url))
-        ]
-        return f"Lambda {self.function} at {endpoints[0]}, S3 {self.bucket} at {endpoints[1]}"
-
-
-@contextmanager
-def open_place(config: JobConfig) -> Iterator[Place]:
-    """The job's backend, ready; an emulator of its own runs while the context is open."""
-    if config.cluster.backend == "aws":
-        assert config.cluster.bucket is not None
-        yield Place(new_session(), None, None, config.cluster.bucket, config.cluster.function)
-        return
-    try:
-        with start_emulator(config) as emulator:
-            yield local_place(emulator)
-    except EmulatorError as error:
-        raise PreflightError(f"emulator: {error}") from error
-
-
-def local_place(emulator: Emulator) -> Place:
-    """The emulator, reached by clients that know no other endpoint and no real credentials."""
-    session = _isolated_session()
-    place = Place(session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION)
-    boto3.Session(botocore_session=session).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
-    return place
-
-
-def open_bucket(bucket: str) -> S3Store:
-    """A bucket of the user's own, with the user's own credentials."""
-    return S3Store(bucket)
-
-
-def start_emulator(config: JobConfig) -> Emulator:
-    """The emulator that the job's sections ask for; use it as a context manager."""
-    workers = config.cluster.workers
-    assert workers != "auto"
-    section = config.emulator
-    settings = EmulatorConfig(
-        function=FUNCTION,
-        memory_mb=config.cluster.memory_mb,
-        timeout_s=config.cluster.timeout_s,
-        concurrency=config.cluster.concurrency,
-        warm=workers,
-        delays=delay_plan(section, workers),
-        faults=fault_plan(section),
-        region=REGION,
-    )
-    return Emulator(settings)
-
-
-def delay_plan(section: EmulatorSection, workers: int) -> DelayPlan:
-    """The delays that the emulator is to play. Raises: ConfigError for a profile that cannot be had."""
-    if section.delays == "none":
-        return DelayPlan()
-    profile = find_profile(section.delays, workers=workers, seed=section.seed)
-    if profile.failed.any():
-        raise ConfigError(f"emulator.delays: {section.delays} holds failed invocations; say faults in emulator.faults")
-    return DelayPlan.of(
-        profile.delays_s.tolist(),
-        slope_s=profile.slope_s or 0.0,
-        base_load=profile.reference_load(),
-        time_scale=section.time_scale,
-        seed=section.seed,
-    )
-
-
-def fault_plan(section: EmulatorSection) -> FaultPlan:
-    """The faults that the emulator is to inject. Raises: ConfigError for a kind that it does not know."""
-    kinds = {kind.value: kind for kind in FaultKind}
-    for kind in section.faults:
-        if kind not in kinds:
-            raise ConfigError(f"emulator.faults: there is no kind {kind!r}; kinds: {', '.join(kinds)}")
-    try:
-        rates = tuple(FaultRate(kinds[kind], rate) for kind, rate in section.faults.items())
-        return FaultPlan(rates=rates, seed=section.seed)
-    except EmulatorError as error:
-        raise ConfigError(f"emulator.faults: {error}") from error
-
-
-def _isolated_session() -> botocore.session.Session:
-    """Reads no AWS file and no AWS variable: in local mode nothing may lead to a real account."""
-    nothing = {
-        "profile": (None, None, None, None),
-        "config_file": (None, None, os.devnull, None),
-        "credentials_file": (None, None, os.devnull, None),
-        "region": ("region", None, REGION, None),
-    }
-    session = botocore.session.Session(session_vars=nothing)
-    session.set_credentials("local", "local", "local")
-    return session
-
-
-# --- runs --------------------------------------------------------------------------------------------------------
 
 
 def run_job(prepared: Prepared, place: Place, paths: RunPaths, on_step: OnStep | None = None) -> Trained:

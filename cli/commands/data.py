@@ -50,7 +50,7 @@ data_command.add_command(put)
 
 
 def _load(source: str) -> Dataset:
-    from cli.wiring import open_bucket
+    from cli.places import open_bucket
     from orchestrator.training.data import load_dataset
 
     return load_dataset(source, open_bucket=open_bucket)
@@ -67,7 +67,7 @@ def _put_file(dataset: Dataset, destination: str) -> str:
 
 
 def _put_s3(dataset: Dataset, destination: str) -> str:
-    from cli.wiring import open_bucket
+    from cli.places import open_bucket
 
     bucket, _, prefix = destination.removeprefix("s3://").partition("/")
     key = prefix if prefix.endswith(".npz") else f"{prefix.rstrip('/')}/data.npz".lstrip("/")

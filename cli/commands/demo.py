@@ -31,8 +31,8 @@ def demo_command(settings: Settings, quick: bool) -> None:
 
 def _hold(settings: Settings, size: Size, console: Console) -> Contest:
     from cli.demo import contest
+    from cli.places import open_place
     from cli.progress import run_progress
-    from cli.wiring import open_place
 
     jobs = contest.prepare(size)
     console.print(f"Starting the emulator: {size.workers} workers, Lambda-like delays at {size.time_scale:g} of life's")

@@ -38,8 +38,8 @@ def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @pass_settings
 def submit_command(settings: Settings, job: Path, overrides: tuple[str, ...], dry_run: bool) -> None:
     """Train the models that the file JOB describes; ends with their losses and where the weights lie."""
+    from cli.places import open_bucket
     from cli.preparation import prepare_job
-    from cli.wiring import open_bucket
     from orchestrator.api import Materials
     from orchestrator.job_file import load_job
 
@@ -58,8 +58,9 @@ def submit_command(settings: Settings, job: Path, overrides: tuple[str, ...], dr
 
 def _run(settings: Settings, prepared: Prepared) -> RunResult:
     from cli.home import new_run
+    from cli.places import open_place
     from cli.progress import run_progress
-    from cli.wiring import open_place, run_job
+    from cli.wiring import run_job
 
     config, console = prepared.config, stderr(settings)
     with open_place(config) as place:

@@ -13,8 +13,9 @@ from typing import Any
 
 from cli.demo.reference import Reference
 from cli.home import new_run
+from cli.places import Place
 from cli.preparation import Prepared, prepare_job
-from cli.wiring import OnStep, Place, run_job
+from cli.wiring import OnStep, run_job
 from orchestrator.api import Materials, Trained
 from orchestrator.config import JobConfig
 from orchestrator.job_file import parse_job

@@ -1,0 +1,146 @@
+"""`gradmux local`: the emulator as a service that outlives the terminal, for boto3 code of your own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.options import Settings, command, pass_settings
+from cli.output import facts, print_json, stdout
+from orchestrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from infra.local.detached import State
+
+
+@click.group("local")
+def local_command() -> None:
+    """Run the emulator as a service: Lambda and S3 on 127.0.0.1, for any AWS client."""
+
+
+@command("up", example="gradmux local up --delays lambda-like --time-scale 0.1 --fault throttle=0.02")
+@click.option("--handler", default="lambda_worker.handler:handler", show_default=True, metavar="MODULE:FUNCTION")
+@click.option("--path", "paths", multiple=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--function", "function", default="gradmux-worker", show_default=True, help="Name of the Lambda function."
+)
+@click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10_240))
+@click.option("--timeout-s", default=60.0, show_default=True, type=click.FloatRange(0, 900, min_open=True))
+@click.option("--concurrency", default=1000, show_default=True, type=click.IntRange(1), help="Calls in flight at most.")
+@click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Started before the first call.")
+@click.option("--delays", default="none", show_default=True, help="A profile's path, or a generator's name.")
+@click.option(
+    "--columns", default=256, show_default=True, type=click.IntRange(1), help="Workers that a generator makes."
+)
+@click.option("--time-scale", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True))
+@click.option("--fault", "faults", multiple=True, metavar="KIND=RATE", help="crash, oom, timeout, throttle, 500, ...")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--lambda-port", default=0, type=click.IntRange(0, 65_535), help="Else any free port.")
+@click.option("--s3-port", default=0, type=click.IntRange(0, 65_535), help="Else any free port.")
+@pass_settings
+def up(
+    settings: Settings,
+    handler: str,
+    paths: tuple[Path, ...],
+    function: str,
+    memory_mb: int,
+    timeout_s: float,
+    concurrency: int,
+    workers: int,
+    delays: str,
+    columns: int,
+    time_scale: float,
+    faults: tuple[str, ...],
+    seed: int,
+    lambda_port: int,
+    s3_port: int,
+) -> None:
+    """Start the emulator, or find it running, and print the variables that lead AWS clients to it."""
+    from cli.places import delay_plan, emulator_errors, fault_plan
+    from infra.local import EmulatorConfig, detached
+
+    with emulator_errors():
+        config = EmulatorConfig(
+            handler=handler,
+            python_path=tuple(str(path.resolve()) for path in paths),
+            function=function,
+            memory_mb=memory_mb,
+            timeout_s=timeout_s,
+            concurrency=concurrency,
+            warm=workers,
+            delays=delay_plan(delays, workers=columns, time_scale=time_scale, seed=seed),
+            faults=fault_plan({kind: _rate(kind, rate) for kind, rate in _pairs(faults).items()}, seed=seed),
+            lambda_port=lambda_port,
+            s3_port=s3_port,
+        )
+        state = detached.up(settings.home, config)
+    if settings.json:
+        print_json(_document(state))
+        return
+    for name, value in state.environment().items():
+        click.echo(f"export {name}={value}")
+
+
+@command("down", example="gradmux local down")
+@pass_settings
+def down(settings: Settings) -> None:
+    """End the emulator and everything that it started; its S3 forgets what it held."""
+    from cli.places import emulator_errors
+    from infra.local import detached
+
+    with emulator_errors():
+        ended = detached.down(settings.home)
+    if settings.json:
+        print_json({"ended": ended})
+    else:
+        click.echo("The emulator has ended." if ended else "No emulator was running.")
+
+
+@command("status", example="gradmux local status --json")
+@pass_settings
+def status(settings: Settings) -> None:
+    """Tell whether the emulator runs, where, and what it has done so far."""
+    from infra.local import detached
+
+    state = detached.status(settings.home)
+    if settings.json:
+        print_json({"running": False} if state is None else _document(state))
+    elif state is None:
+        click.echo("No emulator is running; `gradmux local up` starts one.")
+    else:
+        document = _document(state)
+        told = [(key, str(document[key])) for key in ("pid", "lambda_endpoint", "s3_endpoint")]
+        told += [(key.replace("_", " "), str(value)) for key, value in document["statistics"].items()]
+        stdout().print(facts(told))
+
+
+for made in (up, down, status):
+    local_command.add_command(made)
+
+
+def _document(state: State) -> dict[str, Any]:
+    return {
+        "running": True,
+        "pid": state.pid,
+        "lambda_endpoint": state.lambda_endpoint,
+        "s3_endpoint": state.s3_endpoint,
+        "environment": state.environment(),
+        "statistics": state.admin.statistics(),
+    }
+
+
+def _pairs(faults: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in faults]
+    for kind, equals, rate in pairs:
+        if not (kind and equals and rate):
+            raise ConfigError(f"--fault {kind}{equals}{rate}: must be KIND=RATE, for example --fault crash=0.01")
+    return {kind: rate for kind, _, rate in pairs}
+
+
+def _rate(kind: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"--fault {kind}={text}: the rate must be a number from 0 to 1") from None

@@ -1,0 +1,137 @@
+"""Where a job runs: the emulator with clients that can reach nothing else, or AWS as its own tools find it.
+
+Starts and names; runs nothing, and imports no torch. Read next: `wiring.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import boto3
+import botocore.session
+
+from cli.profiles import find_profile
+from infra.local import DelayPlan, Emulator, EmulatorConfig, EmulatorError, FaultKind, FaultPlan, FaultRate
+from orchestrator.aws import new_session, resolve_endpoint
+from orchestrator.config import JobConfig
+from orchestrator.errors import ConfigError, PreflightError
+from orchestrator.store import S3Store
+
+BUCKET = "gradmux"
+FUNCTION = "gradmux-worker"
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job runs."""
+
+    session: botocore.session.Session
+    lambda_url: str | None
+    """None: as AWS's own tools find it"""
+    s3_url: str | None
+    bucket: str
+    function: str
+
+    def describe(self) -> str:
+        """The endpoints that are really used, in one line."""
+        endpoints = [
+            resolve_endpoint(self.session, service, url).url
+            for service, url in (("lambda", self.lambda_url), ("s3", self.s3_url))
+        ]
+        return f"Lambda {self.function} at {endpoints[0]}, S3 {self.bucket} at {endpoints[1]}"
+
+
+@contextmanager
+def open_place(config: JobConfig) -> Iterator[Place]:
+    """The job's backend, ready; an emulator of its own runs while the context is open."""
+    if config.cluster.backend == "aws":
+        assert config.cluster.bucket is not None
+        yield Place(new_session(), None, None, config.cluster.bucket, config.cluster.function)
+        return
+    with emulator_errors(), start_emulator(config) as emulator:
+        yield local_place(emulator)
+
+
+@contextmanager
+def emulator_errors() -> Iterator[None]:
+    """Within it, what the emulator refuses is ours to tell: exit code 3, one line."""
+    try:
+        yield
+    except EmulatorError as error:
+        raise PreflightError(f"emulator: {error}") from error
+
+
+def local_place(emulator: Emulator) -> Place:
+    """The emulator, reached by clients that know no other endpoint and no real credentials."""
+    session = _isolated_session()
+    place = Place(session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION)
+    boto3.Session(botocore_session=session).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
+    return place
+
+
+def open_bucket(bucket: str) -> S3Store:
+    """A bucket of the user's own, with the user's own credentials."""
+    return S3Store(bucket)
+
+
+def start_emulator(config: JobConfig) -> Emulator:
+    """The emulator that the job's sections ask for; use it as a context manager."""
+    workers = config.cluster.workers
+    assert workers != "auto"
+    section = config.emulator
+    settings = EmulatorConfig(
+        function=FUNCTION,
+        memory_mb=config.cluster.memory_mb,
+        timeout_s=config.cluster.timeout_s,
+        concurrency=config.cluster.concurrency,
+        warm=workers,
+        delays=delay_plan(section.delays, workers=workers, time_scale=section.time_scale, seed=section.seed),
+        faults=fault_plan(section.faults, seed=section.seed),
+        region=REGION,
+    )
+    return Emulator(settings)
+
+
+def delay_plan(name: str, *, workers: int, time_scale: float, seed: int) -> DelayPlan:
+    """The delays that the emulator is to play: "none", a profile's path or a generator. Raises: ConfigError."""
+    if name == "none":
+        return DelayPlan()
+    profile = find_profile(name, workers=workers, seed=seed)
+    if profile.failed.any():
+        raise ConfigError(f"delays {name}: holds failed invocations, which are no delays; inject them as faults")
+    return DelayPlan.of(
+        profile.delays_s.tolist(),
+        slope_s=profile.slope_s or 0.0,
+        base_load=profile.reference_load(),
+        time_scale=time_scale,
+        seed=seed,
+    )
+
+
+def fault_plan(rates: Mapping[str, float], *, seed: int) -> FaultPlan:
+    """The faults that the emulator is to inject. Raises: ConfigError for a kind that it does not know."""
+    kinds = {kind.value: kind for kind in FaultKind}
+    for kind in rates:
+        if kind not in kinds:
+            raise ConfigError(f"faults: there is no kind {kind!r}; kinds: {', '.join(kinds)}")
+    try:
+        return FaultPlan(rates=tuple(FaultRate(kinds[kind], rate) for kind, rate in rates.items()), seed=seed)
+    except EmulatorError as error:
+        raise ConfigError(f"faults: {error}") from error
+
+
+def _isolated_session() -> botocore.session.Session:
+    """Reads no AWS file and no AWS variable: in local mode nothing may lead to a real account."""
+    nothing = {
+        "profile": (None, None, None, None),
+        "config_file": (None, None, os.devnull, None),
+        "credentials_file": (None, None, os.devnull, None),
+        "region": ("region", None, REGION, None),
+    }
+    session = botocore.session.Session(session_vars=nothing)
+    session.set_credentials("local", "local", "local")
+    return session
