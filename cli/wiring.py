@@ -23,6 +23,8 @@ from cli.policy import limits, wait_policy
 from cli.preparation import Prepared, prepare_job
 from orchestrator.api import Materials, Trained
 from orchestrator.config import JobConfig
+from orchestrator.fleets.calling import Function
+from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.loop import Loop, RunSummary
 from orchestrator.record import Decoded, FileRecord, Header, Line, RoundLine
 from orchestrator.results import ModelResult, RunResult
@@ -96,7 +98,14 @@ def _play(
     builder = RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
     paths.job.write_text(config.model_dump_json(indent=2))
     record.write(_header(prepared, paths, scheme))
-    fleet = _fleet(place, builder, config, store)
+    fleet = LambdaFleet(
+        Function(place.function, timeout_s=config.cluster.timeout_s),
+        builder,
+        store,
+        run=paths.run,
+        session=place.session,
+        endpoint_url=place.lambda_url,
+    )
     loop = Loop(
         scheme=scheme,
         plan=prepared.plan,
@@ -108,6 +117,7 @@ def _play(
         poll_s=POLL_S,
     )
     try:
+        fleet.check()
         loop.run()
         return trainer, loop.drain(patience_s=config.cluster.timeout_s)
     finally:

@@ -63,48 +63,56 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
-    """Puts `a.b=value` into `tree`; the value is TOML, or a plain string when it is not."""
-    key, equals, value = override.partition("=")
+    """Puts `a.b=value` into `tree`; the value is TOML, or a plain string when it is not. Tables are replaced whole."""
+    key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {override}: must be KEY=VALUE, for example --set training.steps=50")
-    _merge(tree, _parse_override(key, value.strip()), override, ())
+    *parents, last = _path(key, override)
+    place: Any = tree
+    for depth, part in enumerate(parents, start=1):
+        place = _enter(place, part, override, parents[:depth])
+    if isinstance(place, list):
+        place[_index(last, place, override, parents)] = _value(text.strip())
+    else:
+        place[last] = _value(text.strip())
 
 
-def _parse_override(key: str, value: str) -> dict[str, Any]:
+def _path(key: str, override: str) -> list[str]:
+    """The parts of a dotted TOML key."""
     try:
-        return tomllib.loads(f"{key} = {value}")
-    except tomllib.TOMLDecodeError:
-        pass
-    try:
-        return tomllib.loads(f"{key} = {json.dumps(value)}")
+        parsed: Any = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError:
         raise ConfigError(
-            f"--set {key}={value}: {key!r} is not a dotted key; "
+            f"--set {override}: {key!r} is not a dotted key; "
             "keys with a dot of their own need quotes: 'sweep.\"optimizer.lr\"=[0.1]'"
         ) from None
+    parts = []
+    while isinstance(parsed, dict):
+        ((part, parsed),) = parsed.items()
+        parts.append(part)
+    return parts
 
 
-def _merge(into: Any, changes: Any, override: str, at: tuple[str, ...]) -> Any:
-    """`changes` put over `into`: tables key by key, an array by index, everything else replaced."""
-    if not isinstance(changes, dict):
-        return changes
-    if isinstance(into, dict):
-        for key, change in changes.items():
-            into[key] = _merge(into.get(key), change, override, (*at, key))
-        return into
-    if isinstance(into, list):
-        for key, change in changes.items():
-            index = _index(key, len(into), override, at)
-            into[index] = _merge(into[index], change, override, (*at, key))
-        return into
-    return _merge({}, changes, override, at)
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
-def _index(key: str, length: int, override: str, at: tuple[str, ...]) -> int:
-    if key.isdigit() and int(key) < length:
+def _enter(place: Any, part: str, override: str, at: Sequence[str]) -> Any:
+    """The table or list under `part`, made when there is none yet."""
+    place = place[_index(part, place, override, at[:-1])] if isinstance(place, list) else place.setdefault(part, {})
+    if not isinstance(place, dict | list):
+        raise ConfigError(f"--set {override}: {'.'.join(at)} is not a table, but {json.dumps(place, default=str)}")
+    return place
+
+
+def _index(key: str, items: Sequence[Any], override: str, at: Sequence[str]) -> int:
+    if key.isdigit() and int(key) < len(items):
         return int(key)
     name = ".".join(at)
-    raise ConfigError(f"--set {override}: {name} is a list of {length}; use {name}.0 to {name}.{length - 1}")
+    raise ConfigError(f"--set {override}: {name} is a list of {len(items)}; use {name}.0 to {name}.{len(items) - 1}")
 
 
 # Mistakes

@@ -23,7 +23,7 @@ def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@command("submit", example="gradmux submit job.toml --set training.steps=50 --set scheme.name=gc")
+@command("submit", example="gradmux submit job.toml --set training.steps=50 --set 'scheme={name=\"gc\", s=3}'")
 @click.argument("job", type=click.Path(path_type=Path))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key of the job file.")
 @click.option("--dry-run", is_flag=True, help="Check everything, tell what would run, invoke nobody.")

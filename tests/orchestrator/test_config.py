@@ -82,6 +82,8 @@ def test_sweep_makes_one_named_model_per_combination() -> None:
         ("models.0.args.hidden=8", lambda job: job.models[0].args == {"hidden": 8}),
         ('sweep."optimizer.lr"=[0.1, 0.2]', lambda job: len(job.expanded_models()) == 2),
         ("emulator.faults={crash = 0.1}", lambda job: job.emulator.faults == {"crash": 0.1}),
+        ('scheme={name="gc", s=1}', lambda job: job.scheme.parameters == {"s": 1}),
+        ("cluster.memory_mb=512", lambda job: job.cluster.memory_mb == 512),
         ("scheme.wait=mu", None),
     ],
 )
@@ -98,6 +100,7 @@ def test_overrides(job_path: Path, override: str, read) -> None:  # type: ignore
     [
         ("training.steps", "--set training.steps: must be KEY=VALUE"),
         ("=3", "--set =3: must be KEY=VALUE"),
+        ("training.steps.x=3", "training.steps is not a table, but 3"),
         ("models.4.name=b", "models is a list of 1; use models.0 to models.0"),
         ("a b=3", "'a b' is not a dotted key"),
         ("training.step=3", "job.toml: training.step: is not a key of this section; did you mean 'steps'?"),
@@ -131,7 +134,11 @@ def test_wrong_overrides(job_path: Path, override: str, message: str) -> None:
         ("[data]", "[cluster]\nworkers = 'many'\n[data]", "job.toml: cluster.workers: must be"),
         ("[data]", "[cluster]\nworkers = 9\nconcurrency = 8\n[data]", "workers = 9 do not fit concurrency = 8"),
         ("[data]", "[clutser]\n[data]", "job.toml: clutser: is not a key of this section; did you mean 'cluster'?"),
-        ("[data]", "[sweep]\n'lr' = [1]\n[data]", "sweep: 'lr' is not a key of a model; use args.NAME, optimizer.NAME, "),
+        (
+            "[data]",
+            "[sweep]\n'lr' = [1]\n[data]",
+            "sweep: 'lr' is not a key of a model; use args.NAME, optimizer.NAME, ",
+        ),
         ("[data]", "[sweep]\n'factory' = ['x']\n[data]", "sweep: factory=x does not give a valid model"),
         ("[data]", "[sweep]\n'optimizer.lr' = []\n[data]", "job.toml: sweep.optimizer.lr: must not be empty"),
         ("[data]", "[emulator]\nfaults = {crash = 2.0}\n[data]", "emulator.faults.crash: must be at most 1 (is 2.0)"),

@@ -1,0 +1,52 @@
+"""`gradmux data`: what is told about rows, and that what was put can be named by a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.training.data import load_dataset
+from tests.cli.conftest import Gradmux
+
+
+def test_show_describes_the_built_in_digits(gradmux: Gradmux) -> None:
+    document = gradmux("data", "show", "digits:test", "--json").document
+    assert document["rows"] == 360
+    assert document["x"] == {"shape": [64], "dtype": "float32", "bytes": 360 * 64 * 4}
+    assert sum(document["classes"].values()) == 360
+    assert "10, of" in gradmux("data", "show", "digits:test").out
+
+
+def test_put_writes_a_file_that_jobs_can_name(gradmux: Gradmux, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6.0).reshape(3, 2))
+    np.save(tmp_path / "y.npy", np.array([0, 1, 1]))
+    ran = gradmux("data", "put", tmp_path / "x.npy", tmp_path / "rows.npz")
+    assert ran.code == 0
+    loaded = load_dataset(str(tmp_path / "rows.npz"))
+    assert loaded.x.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    assert loaded.y.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("show", "digits:tset"), "no such built-in data set"),
+        (("show", "nowhere.npz"), "no such file"),
+        (("put", "digits:test", "rows.csv"), "must end in .npz"),
+        (("put", "digits:test", "nowhere/rows.npz"), "there is no folder nowhere"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_one_line(gradmux: Gradmux, words: tuple[str, ...], message: str) -> None:
+    ran = gradmux("data", *words)
+    assert ran.code == 2
+    assert message in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_a_bucket_without_credentials_is_a_failed_preflight(gradmux: Gradmux, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    ran = gradmux("data", "show", "s3://some-bucket/rows")
+    assert ran.code == 3
+    assert "credentials" in ran.err

@@ -1,0 +1,182 @@
+"""`gradmux submit`: what is wrong is told before anything starts; what is right trains exactly as one process would."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cli.demo.reference import Reference
+from cli.preparation import prepare_job
+from orchestrator.api import Materials
+from orchestrator.job_file import load_job
+from orchestrator.record import EndLine, Header, RoundLine, read_record
+from orchestrator.store import MemoryStore
+from tests.cli.conftest import Gradmux
+
+JOB = """
+name = "small"
+[cluster]
+workers = 6
+[scheme]
+name = "m-sgc"
+B = 1
+W = 2
+lambda = 2
+[data]
+train = "digits:train"
+eval = "digits:test"
+batch_size = 96
+[training]
+steps = 4
+[[models]]
+name = "mlp"
+factory = "small_models:mlp"
+args = { hidden = 8 }
+optimizer = { name = "Adam", lr = 1e-2 }
+[sweep]
+"optimizer.lr" = [1e-2, 1e-3]
+"""
+MODELS = """
+from torch import nn
+import torch
+
+def mlp(hidden):
+    return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+def raises():
+    raise ValueError("no hidden size\\nwas given")
+
+def no_module():
+    return 3
+
+def nan_loss(output, target):
+    return (output * float("nan")).sum()
+"""
+GC = 'scheme={name="gc", s=1}'
+RUN = [sys.executable, "-c", "from cli.main import main; main()"]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "small_models.py").write_text(MODELS)
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    return path
+
+
+def test_dry_run_tells_the_plan_and_leaves_nothing(gradmux: Gradmux, job: Path, home: Path) -> None:
+    plan = gradmux("submit", job, "--dry-run", "--json").document
+    assert plan["scheme"] == "m-sgc"
+    assert plan["params"]["max_stragglers"] == 2
+    assert (plan["workers"], plan["jobs"], plan["delay"], plan["rounds"]) == (6, 8, 1, 9)
+    assert plan["models"] == ["mlp-lr=0.01", "mlp-lr=0.001"]
+    assert not home.exists()
+    assert "mlp-lr=0.01, mlp-lr=0.001" in gradmux("submit", job, "--dry-run").out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["scheme.name=m-gsc"], "unknown scheme 'm-gsc' (did you mean 'm-sgc'?)"),
+        (["scheme.name=sr-sgc", "scheme.B=2", "scheme.W=4"], "W"),
+        (["scheme.lambda=7"], "lambda"),
+        (["scheme.wiat=mu"], "has no parameter 'wiat'"),
+        (['scheme={name="gc"}'], "gc needs s (stragglers)"),
+        (["sweep={}"], "T = 1 and so needs at least T + 1 = 2 models"),
+        (["data.train=nowhere.npz"], "nowhere.npz"),
+        (["data.eval=digits:tset"], "digits:tset"),
+        (["data.batch_size=100000"], "batch_size = 100000 is more than the"),
+        (["models.0.factory=small_models:raises", "models.0.args={}", "sweep={}", GC], "ValueError: no hidden size"),
+        (["models.0.factory=small_models:no_module", "models.0.args={}", "sweep={}", GC], "expected a torch.nn.Module"),
+        (["models.0.factory=small_models:mpl"], "mpl"),
+        (["models.0.factory=other_models:mlp"], "other_models"),
+        (["models.0.optimizer.name=Adamm"], "torch.optim has no optimizer 'Adamm'"),
+        (["training.loss=cross_entorpy"], "cross_entorpy"),
+        (["cluster.workers=auto"], 'cluster.workers = "auto"'),
+        (["cluster.workers=2000"], "workers = 2000 do not fit concurrency = 1000"),
+        (["cluster.backend=aws"], 'backend = "aws" needs bucket'),
+    ],
+)
+def test_whatever_is_wrong_is_one_line_before_anything_starts(
+    gradmux: Gradmux, job: Path, home: Path, overrides: list[str], message: str
+) -> None:
+    words = [word for override in overrides for word in ("--set", override)]
+    ran = gradmux("submit", job, *words)
+    assert ran.code == 2, ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert message in ran.err
+    assert not home.exists()
+
+
+def test_the_schema_is_a_document(gradmux: Gradmux) -> None:
+    ran = gradmux("submit", "--schema")
+    assert ran.code == 0
+    assert "scheme" in ran.document["required"]
+
+
+def test_a_run_gives_the_weights_of_ordinary_training(gradmux: Gradmux, job: Path) -> None:
+    ran = gradmux("submit", job, "--json", "--set", "emulator.faults={crash = 0.05, throttle = 0.05}")
+    assert ran.code == 0, ran.err
+    told = ran.document
+    assert (told["state"], told["rounds"], told["run"]) == ("done", 9, "small-1")
+    assert told["cost"]["billed_s"] > 0
+    assert told["decode"]["max_residual"] < 1e-9
+    assert [model["name"] for model in told["models"]] == ["mlp-lr=0.01", "mlp-lr=0.001"]
+    assert all(0 <= model["eval"]["accuracy"] <= 1 for model in told["models"])
+    assert json.loads(Path(told["record"]).with_name("result.json").read_text()) == told
+
+    prepared = prepare_job(load_job(job), Materials(), job.parent, lambda bucket: MemoryStore())
+    expected = Reference.of(prepared).modules
+    for model in told["models"]:
+        weights = load_file(model["checkpoint"])
+        for name, tensor in expected[model["name"]].state_dict().items():
+            assert torch.allclose(weights[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_the_record_says_what_ran_and_how_it_ended(gradmux: Gradmux, job: Path) -> None:
+    told = gradmux("submit", job, "--json", "-q", "--set", "training.steps=1", "--set", GC).document
+    lines = list(read_record(Path(told["record"])))
+    assert isinstance(lines[0], Header)
+    assert (lines[0].scheme, lines[0].workers, lines[0].names) == ("gc", 6, ("mlp-lr=0.01", "mlp-lr=0.001"))
+    assert [line.round for line in lines if isinstance(line, RoundLine)] == [0, 1]
+    assert isinstance(lines[-1], EndLine)
+    assert lines[-1].state == "done"
+
+
+def test_a_loss_that_gives_nan_stops_with_one_line(gradmux: Gradmux, job: Path) -> None:
+    ran = gradmux("submit", job, "-q", "--set", "training.loss=small_models:nan_loss")
+    assert ran.code == 5
+    assert len(ran.err.splitlines()) == 1
+    assert "NonFinite" in ran.err
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_ctrl_c_ends_with_130_and_leaves_no_process(job: Path, home: Path) -> None:
+    slow = ["--set", "emulator.delays=bursty", "--set", "training.steps=500", "--home", str(home)]
+    process = subprocess.Popen([*RUN, "submit", str(job), *slow], stderr=subprocess.PIPE, text=True)
+    record = home / "runs" / "small-1" / "record.jsonl"
+    wait_until(lambda: record.exists() and record.read_text().count("\n") > 1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "gradmux: interrupted"
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+    assert json.loads(record.read_text().splitlines()[-1])["state"] == "stopped"
+
+
+def wait_until(condition, seconds: float = 60) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
