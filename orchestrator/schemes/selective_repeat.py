@@ -46,16 +46,19 @@ class SelectiveRepeat(SynchronousScheme[CodedJob]):
         sizes = np.full(code.chunks, 1.0 / code.chunks)
         super().__init__("sr-sgc", context, delay=burst, chunk_sizes=sizes, binary=code.binary)
         self.burst, self.window, self.max_stragglers, self.code = burst, window, max_stragglers, code
-        self._repeaters: list[frozenset[int]] = []
-        """by round: the workers that work on job t-B in round t"""
+        self._repeaters: dict[int, frozenset[int]] = {}
+        """by round, while it matters: the workers that work on job t-B in round t"""
         self._awaited: set[int] = set()
         """workers of the latest round that have not answered"""
+        self._latest = -1
 
     def assign(self, t: int) -> Assignment:
         """Repeats where job t-B needs them, job t elsewhere; idle workers are left out."""
         if t < self.jobs:
             self._active[t] = CodedJob(t, self.code.draw(t))
-        self._repeaters.append(self._choose_repeaters(t - self.burst))
+        self._latest = t
+        self._repeaters[t] = self._choose_repeaters(t - self.burst)
+        self._repeaters.pop(t - self.burst - 2, None)
         workers = range(self.workers) if t < self.jobs else sorted(self._repeaters[t])
         self._awaited = set(workers)
         return {worker: (self._active[self._job_of(t, worker)].task(worker),) for worker in workers}
@@ -69,11 +72,11 @@ class SelectiveRepeat(SynchronousScheme[CodedJob]):
 
     def _job_of(self, t: int, worker: int) -> int:
         """What `worker` computes in round t."""
-        return t - self.burst if worker in self._repeaters[t] else t
+        return t - self.burst if worker in self._repeaters.get(t, ()) else t
 
     def heard(self, key: Key) -> None:
         """Counts for the job that this worker computed in that round, unless it is long over."""
-        if key.round == len(self._repeaters) - 1:
+        if key.round == self._latest:
             self._awaited.discard(key.worker)
         job = self._active.get(self._job_of(key.round, key.worker))
         if job is not None:

@@ -27,7 +27,7 @@ def dft_code(workers: int, tolerance: int) -> MatrixCode:
         )
     first = (workers - tolerance + 1) // 2
     exponents = np.arange(first, first + tolerance)
-    rising = np.poly(np.exp(2j * np.pi * exponents / workers)).real[::-1]
+    rising = np.atleast_1d(np.poly(np.exp(2j * np.pi * exponents / workers)).real)[::-1]
     row = np.zeros(workers)
     row[: tolerance + 1] = rising / rising[0]
     return MatrixCode("dft", np.stack([np.roll(row, worker) for worker in range(workers)]), tolerance)

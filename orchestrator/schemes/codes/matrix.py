@@ -1,7 +1,7 @@
 """Codes given by an encoding matrix B: any n - s of its n rows decode, by a structured solve.
 
 B has rank n - s. With its rows scaled to length 1, let Z (n, s) span the left null space with orthonormal columns and
-let a0 be the solution of a0 B = 1 of least norm: then every decoding row is a0 + w Z^T. To decode without the workers E,
+let a0 be the solution of a0 B = 1 of least norm: then every decoding row is a0 + w Z^T. To decode without workers E,
 solve Z[E] w = -a0[E]: O(s^3 + n s) instead of a least-squares problem of size n. When fewer than s are missing, the w
 of least norm gives the least amplification, which for rows of length 1 is ||a|| / sqrt(n).
 Knows neither rounds nor schemes. Read next: `cyclic.py`, `dft.py`, which make the matrices.
