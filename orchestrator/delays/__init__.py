@@ -2,10 +2,12 @@
 
     profile.py      DelayProfile: (rounds, workers) seconds, and what can be drawn from it
     formats.py      .npz and CSV, read and written
+    from_record.py  a run's record as a profile
     generators.py   shifted exponential, bursty, Lambda-like: one `generate` for all
     lambda_like.py  the model behind the Lambda-like presets
     presets.py      its numbers, fitted on measured traces
     statistics.py   ProfileSummary: straggler share, bursts, persistence, tail, slope with load
+    load_fit.py     base and slope from profiles at several loads, robust
     text.py         heat map and tail for a terminal
     plots.py        the same as PNG or SVG
 
@@ -13,10 +15,13 @@ Knows no scheme, no fleet and no cloud. Read next: `profile.py`.
 """
 
 from orchestrator.delays.formats import load_profile, save_profile
+from orchestrator.delays.from_record import from_lines, from_record
 from orchestrator.delays.generators import GENERATORS, Bursty, ShiftedExponential, generate, parameters_for
 from orchestrator.delays.lambda_like import LambdaLike
+from orchestrator.delays.load_fit import LoadFit, fit_load, theil_sen
 from orchestrator.delays.presets import PRESETS
 from orchestrator.delays.profile import DelayProfile
+from orchestrator.delays.statistics import ProfileSummary, Straggling, summarise
 
 __all__ = [
     "GENERATORS",
@@ -24,9 +29,17 @@ __all__ = [
     "Bursty",
     "DelayProfile",
     "LambdaLike",
+    "LoadFit",
+    "ProfileSummary",
     "ShiftedExponential",
+    "Straggling",
+    "fit_load",
+    "from_lines",
+    "from_record",
     "generate",
     "load_profile",
     "parameters_for",
     "save_profile",
+    "summarise",
+    "theil_sen",
 ]

@@ -1,10 +1,11 @@
-"""Delay profiles in files: `.npz` (ours, and the published traces'), CSV, read and written.
+"""Delay profiles in files: `.npz` (ours, and the published traces') and CSV, read and written; a run's record, read.
 
     .npz    arrays `delays` (float32 or float64, rounds x workers, seconds), `cold`, `failed` (booleans);
             scalars `load`, `base_load`, `slope_s`, `name`. All but `delays` may be missing; others are ignored.
             No pickles, neither way.
     .csv    one line per round, one delay in seconds per worker; an empty cell or `inf` is a failed invocation.
             A first line with a cell that is neither is a header. Holds delays alone: no load, no marks of cold starts.
+    .jsonl  the record of a run, see `from_record.py`.
 
 A published trace counts its failures in a scalar `failed` and holds only the invocations that succeeded.
 Read next: `profile.py`.
@@ -20,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.delays.from_record import from_record
 from orchestrator.delays.profile import MATRIX_DIMENSIONS, BoolArray, DelayProfile
 from orchestrator.errors import ConfigError
 
@@ -34,7 +36,9 @@ def load_profile(path: Path | str) -> DelayProfile:
             return _read_npz(path)
         case ".csv":
             return _read_csv(path)
-    raise ConfigError(f"{path.name}: a delay profile is a .npz or a .csv file")
+        case ".jsonl":
+            return from_record(path)
+    raise ConfigError(f"{path.name}: a delay profile is a .npz file, a .csv file or a run's record (.jsonl)")
 
 
 def save_profile(profile: DelayProfile, path: Path | str) -> None:

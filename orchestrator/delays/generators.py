@@ -82,7 +82,7 @@ class Bursty:
 Parameters = ShiftedExponential | Bursty | LambdaLike
 
 GENERATORS: Mapping[str, Parameters] = MappingProxyType(
-    {"shifted-exponential": ShiftedExponential(), "bursty": Bursty(), "lambda-like": PRESETS["steady"], **PRESETS}
+    {"shifted-exponential": ShiftedExponential(), "bursty": Bursty(), "lambda-like": PRESETS["persistent"], **PRESETS}
 )
 """Every kind that `generate` knows, with its default parameters."""
 

@@ -52,6 +52,10 @@ class LambdaLike:
 
     early_share: float = 0.0
     """share of the answers that are cut short"""
+    early_sigma: float = 0.0
+    """sigma of a log-normal factor of mean 1 on that share, drawn for each round"""
+    early_prone: float = 1.0
+    """factor on that share for slow-prone indices"""
     early_low: float = 0.0
     """an early answer takes a uniform share of its time above the floor, from this ..."""
     early_high: float = 1.0
@@ -73,7 +77,7 @@ class LambdaLike:
     stretch_rate: float = 0.0
     """chance that a round is slow for everybody"""
     stretch_s: float = 0.0
-    """mean further seconds in such a round (exponential per worker)"""
+    """mean further seconds in such a round; the round's own mean is exponential, and so is each answer about it"""
 
     outlier_rate: float = 0.0
     """chance that a round has outliers at all"""
@@ -84,13 +88,13 @@ class LambdaLike:
     outlier_long_s: float = 37.0
     """further seconds when the second timeout passed as well"""
     outlier_long_share: float = 0.0
-    """share of the rounds with outliers that wait for the second timeout"""
+    """share of the outliers that wait for the second timeout"""
 
     def __post_init__(self) -> None:
-        for label in ("early_share", "early_low", "early_high", "prone_share", "prone_rate", "other_rate",
+        for label in ("early_share", "early_prone", "early_low", "early_high", "prone_share", "prone_rate", "other_rate",
                       "stretch_rate", "outlier_rate", "outlier_long_share"):  # fmt: skip
             _check(label, getattr(self, label), 0.0, 1.0)
-        for label in ("floor_s", "load", "base_load", "gap_s", "spread_s", "spread_sigma", "round_sigma", "slow_s",
+        for label in ("floor_s", "load", "base_load", "gap_s", "spread_s", "spread_sigma", "round_sigma", "early_sigma", "slow_s",
                       "slow_sd_s", "stretch_s", "outlier_s", "outlier_long_s"):  # fmt: skip
             _check(label, getattr(self, label), 0.0, math.inf)
         _check("prone_rounds", self.prone_rounds, 1.0, math.inf)
@@ -113,11 +117,13 @@ def sample(parameters: LambdaLike, rounds: int, workers: int, seed: int) -> Dela
     Each part of the model has a random stream of its own: changing one part's parameters leaves the others' draws.
     """
     shape = (rounds, workers)
-    spread, early, slow, stretch, outliers = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5))
+    streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(6)]
+    classes, spread, early, slow, stretch, outliers = streams
+    prone = _prone(parameters, shape, classes)
     delays_s = _spread(parameters, shape, spread)
-    delays_s += _slow(parameters, shape, slow)
+    delays_s += _slow(parameters, prone, slow)
     delays_s += _stretch(parameters, shape, stretch)
-    delays_s *= _early_factor(parameters, shape, early)
+    delays_s *= _early_factor(parameters, prone, early)
     delays_s += parameters.start_s
     _add_outliers(parameters, delays_s, outliers)
     return DelayProfile(delays_s, load=parameters.load, slope_s=parameters.slope_s)
@@ -131,11 +137,10 @@ def _spread(p: LambdaLike, shape: tuple[int, int], rng: np.random.Generator) -> 
     return p.gap_s + scale_s * np.exp(exponent, out=exponent)
 
 
-def _slow(p: LambdaLike, shape: tuple[int, int], rng: np.random.Generator) -> FloatArray:
+def _slow(p: LambdaLike, prone: BoolArray, rng: np.random.Generator) -> FloatArray:
     """Further seconds of slow answers, 0 for the others."""
-    prone = _prone(p, shape, rng)
-    slow = rng.random(shape) < np.where(prone, p.prone_rate, p.other_rate)
-    further_s = np.zeros(shape)
+    slow = rng.random(prone.shape) < np.where(prone, p.prone_rate, p.other_rate)
+    further_s = np.zeros(prone.shape)
     further_s[slow] = _gamma(p.slow_s, p.slow_sd_s, int(slow.sum()), rng)
     return further_s
 
@@ -157,14 +162,16 @@ def _stretch(p: LambdaLike, shape: tuple[int, int], rng: np.random.Generator) ->
     """Further seconds in rounds that are slow for everybody, 0 in the others."""
     further_s = np.zeros(shape)
     slow_rounds = rng.random(shape[0]) < p.stretch_rate
-    further_s[slow_rounds] = rng.exponential(p.stretch_s, size=(int(slow_rounds.sum()), shape[1]))
+    mean_s = rng.exponential(p.stretch_s, size=(int(slow_rounds.sum()), 1))
+    further_s[slow_rounds] = mean_s * rng.standard_exponential((len(mean_s), shape[1]))
     return further_s
 
 
-def _early_factor(p: LambdaLike, shape: tuple[int, int], rng: np.random.Generator) -> FloatArray:
+def _early_factor(p: LambdaLike, prone: BoolArray, rng: np.random.Generator) -> FloatArray:
     """Share of its time above the floor that each answer takes: 1, or less for early ones."""
-    factor = np.ones(shape)
-    early = rng.random(shape) < p.early_share
+    round_factor = np.exp(p.early_sigma * rng.standard_normal((len(prone), 1)) - p.early_sigma**2 / 2)
+    early = rng.random(prone.shape) < p.early_share * round_factor * np.where(prone, p.early_prone, 1.0)
+    factor = np.ones(prone.shape)
     factor[early] = rng.uniform(p.early_low, p.early_high, size=int(early.sum()))
     return factor
 
@@ -172,11 +179,11 @@ def _early_factor(p: LambdaLike, shape: tuple[int, int], rng: np.random.Generato
 def _add_outliers(p: LambdaLike, delays_s: FloatArray, rng: np.random.Generator) -> None:
     """Adds a client timeout to a few workers of a rare round, in place."""
     rounds, workers = delays_s.shape
-    hit = rng.random(rounds) < p.outlier_rate
-    wait_s = np.where(rng.random(rounds) < p.outlier_long_share, p.outlier_long_s, p.outlier_s)
     counts = np.minimum(rng.geometric(1.0 / p.outlier_workers, size=rounds), workers)
-    for row in np.flatnonzero(hit):
-        delays_s[row, rng.choice(workers, size=counts[row], replace=False)] += wait_s[row]
+    for row in np.flatnonzero(rng.random(rounds) < p.outlier_rate):
+        hit = rng.choice(workers, size=counts[row], replace=False)
+        long = rng.random(counts[row]) < p.outlier_long_share
+        delays_s[row, hit] += np.where(long, p.outlier_long_s, p.outlier_s)
 
 
 def _gamma(mean: float, sd: float, count: int, rng: np.random.Generator) -> FloatArray:
