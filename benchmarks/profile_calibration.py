@@ -2,9 +2,9 @@
 
     python -m benchmarks.profile_calibration [FOLDER OF TRACES] [--seeds 40] [--json]
 
-A counterpart has the trace's rounds, workers and load. Its figures are given as the median and the 5 % to 95 % range over
-seeds; a measured figure outside that range, and further than 10 % from the median, is marked. Traces are 10 to 30 rounds
-long, so their rare events vary much.
+A counterpart has the trace's rounds, workers and load. Its figures are given as the median and the 5 % to 95 % range
+over seeds; a measured figure outside that range, and further than 10 % from the median, is marked. Traces are 10 to 30
+rounds long, so their rare events vary much.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ def figures(summary: ProfileSummary) -> dict[str, float]:
         "repeat ratio at 0.5": half.repeat_ratio or 0.0,
         "correlation at 0.5": half.correlation or 0.0,
         "lag-1 correlation at 0.5": half.lag1_correlation or 0.0,
+        "neighbour correlation at 0.5": half.neighbour_correlation or 0.0,
     }
     return result
 

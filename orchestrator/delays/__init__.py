@@ -9,7 +9,7 @@
     statistics.py   ProfileSummary: straggler share, bursts, persistence, tail, slope with load
     load_fit.py     base and slope from profiles at several loads, robust
     text.py         heat map and tail for a terminal
-    plots.py        the same as PNG or SVG
+    plots.py        the same as PNG or SVG (matplotlib, imported when used)
 
 Knows no scheme, no fleet and no cloud. Read next: `profile.py`.
 """

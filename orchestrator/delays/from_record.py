@@ -1,8 +1,8 @@
 """A delay profile out of a run's record: how long each worker's first attempt took, round by round.
 
-Knows no scheme. A row is a round in which every worker was invoked; ramp rounds and lazy rounds are left out. A round
-with an answer that nobody heard is left out as well while the answer may still have been on its way, that is, while it had
-been awaited for less than the longest answer of the run; an answer awaited for longer counts as failed.
+Knows no scheme. A row is a round in which every worker was invoked: rounds in which some had nothing to do are left
+out. So is a round with an answer that nobody heard, while that answer may still have been on its way: while it had been
+awaited for less than the longest answer of the run. An answer awaited for longer counts as failed.
 Read next: `orchestrator/record.py`, the format.
 """
 
@@ -45,7 +45,8 @@ class _Row:
 def from_record(path: Path | str, *, slope_s: float | None = None) -> DelayProfile:
     """The profile of the run recorded in a file. Raises ConfigError when it holds no whole round, or is no record.
 
-    Its load is the median of the loads; with `slope_s` (seconds per unit of load), answers to other loads are shifted to it.
+    Its load is the median of the loads; with `slope_s` (seconds per unit of load), answers to other loads are shifted
+    to it.
     """
     path = Path(path)
     try:
@@ -58,9 +59,7 @@ def from_lines(lines: Iterable[Line], *, name: str = "", slope_s: float | None =
     """The same from lines in memory: a run that is still going on profiles itself."""
     rows = [row for life in _lives(lines) for row in _rows(life)]
     if not rows:
-        raise ConfigError(
-            f"the record {name} has no round in which every worker was invoked and heard of".replace("  ", " ")
-        )
+        raise ConfigError(f"{name or 'the record'} has no round in which every worker was invoked and answered")
     delays_s, loads = np.array([row.delays_s for row in rows]), np.array([row.loads for row in rows])
     load = float(np.median(loads))
     if slope_s is not None:
@@ -88,7 +87,7 @@ def _take(life: _Life, line: RoundLine | EndLine) -> None:
         for group in line.sent:
             _take_sent(life, group)
     for item in line.arrivals:
-        if item.attempt == 1 and item.final:
+        if item.attempt == 1 and item.final and item.worker in life.sent.get(item.round, {}):
             life.heard[item.round, item.worker] = item
         life.last_s = max(life.last_s, item.at_s)
     life.last_s = max(life.last_s, line.end_s if isinstance(line, RoundLine) else line.at_s)

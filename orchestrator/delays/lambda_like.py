@@ -12,7 +12,8 @@ The presets (`presets.py`) were fitted on public traces of 256 workers, 10 to 30
 (`benchmarks/profile_calibration.py` prints measured beside generated). In those traces the correlation of an index's
 straggling is the same at lags of 1 to 8 rounds: slow indices stay slow for as long as was measured, there is no short
 memory. Hence classes of indices, not a Gilbert-Elliott chain; `prone_rounds` adds a finite memory for longer runs,
-which no trace can settle.
+which no trace can settle. And they are neighbours: the first 8 of every 32 in all the traces that have them, an
+artefact of the client that invoked them. That matters to codes whose groups are neighbours too; hence `prone_run`.
 
 Knows no scheme. Read next: `presets.py`, then `generators.py`, the one way to call this.
 """
@@ -26,6 +27,17 @@ import numpy as np
 
 from orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray
 from orchestrator.errors import ConfigError
+
+SHARES = (
+    *("early_share", "early_prone", "early_low", "early_high", "prone_share", "prone_rate", "other_rate"),
+    *("stretch_rate", "outlier_rate", "outlier_long_share"),
+)
+"""parameters that lie in 0..1"""
+MAGNITUDES = (
+    *("floor_s", "load", "base_load", "gap_s", "spread_s", "spread_sigma", "round_sigma", "early_sigma"),
+    *("slow_s", "slow_sd_s", "stretch_s", "outlier_s", "outlier_long_s"),
+)
+"""parameters that are finite and not negative"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +79,10 @@ class LambdaLike:
     """chance of a slow answer from a slow-prone index"""
     other_rate: float = 0.0
     """chance of a slow answer from any other index"""
+    prone_run: int = 1
+    """slow-prone indices come in runs of this many, evenly spaced; 1: independently of each other"""
     prone_rounds: float = math.inf
-    """mean rounds until an index draws its class anew; inf: never"""
+    """mean rounds until an index draws its class anew (runs: all indices at once); inf: never"""
     slow_s: float = 0.5
     """mean further seconds of a slow answer"""
     slow_sd_s: float = 0.2
@@ -91,12 +105,11 @@ class LambdaLike:
     """share of the outliers that wait for the second timeout"""
 
     def __post_init__(self) -> None:
-        for label in ("early_share", "early_prone", "early_low", "early_high", "prone_share", "prone_rate", "other_rate",
-                      "stretch_rate", "outlier_rate", "outlier_long_share"):  # fmt: skip
+        for label in SHARES:
             _check(label, getattr(self, label), 0.0, 1.0)
-        for label in ("floor_s", "load", "base_load", "gap_s", "spread_s", "spread_sigma", "round_sigma", "early_sigma", "slow_s",
-                      "slow_sd_s", "stretch_s", "outlier_s", "outlier_long_s"):  # fmt: skip
+        for label in MAGNITUDES:
             _check(label, getattr(self, label), 0.0, math.inf)
+        _check("prone_run", self.prone_run, 1, math.inf)
         _check("prone_rounds", self.prone_rounds, 1.0, math.inf)
         _check("outlier_workers", self.outlier_workers, 1.0, math.inf)
         _check("slope_s", self.slope_s, -math.inf, math.inf)
@@ -148,13 +161,24 @@ def _slow(p: LambdaLike, prone: BoolArray, rng: np.random.Generator) -> FloatArr
 def _prone(p: LambdaLike, shape: tuple[int, int], rng: np.random.Generator) -> BoolArray:
     """Which index is slow-prone in which round: drawn once, and anew with chance 1 / prone_rounds each round."""
     rounds, workers = shape
-    fresh = rng.random(shape) < p.prone_share
+    fresh = _classes(p, shape, rng)
     if math.isinf(p.prone_rounds):
         return np.broadcast_to(fresh[0], shape)
-    drawn = rng.random(shape) < 1.0 / p.prone_rounds
+    together = p.prone_run > 1
+    drawn = rng.random((rounds, 1 if together else workers)) < 1.0 / p.prone_rounds
     drawn[0] = True
     since = np.maximum.accumulate(np.where(drawn, np.arange(rounds)[:, None], 0), axis=0)
     prone: BoolArray = fresh[since, np.arange(workers)]
+    return prone
+
+
+def _classes(p: LambdaLike, shape: tuple[int, int], rng: np.random.Generator) -> BoolArray:
+    """Independent draws of the classes of all indices, one for each round: true where slow-prone."""
+    if p.prone_run == 1 or p.prone_share == 0.0:
+        return rng.random(shape) < p.prone_share
+    period = round(p.prone_run / p.prone_share)
+    first = rng.integers(period, size=(shape[0], 1))
+    prone: BoolArray = (np.arange(shape[1]) - first) % period < p.prone_run
     return prone
 
 

@@ -1,6 +1,6 @@
 """How delays grow with the load: base and slope from profiles measured at several loads, whatever outliers they hold.
 
-Theil-Sen: the slope is the median of the slopes of all pairs of points, so that up to 29 % of the points may be anything.
+Theil-Sen: the slope is the median of the slopes of all pairs of points: up to 29 % of the points may be anything.
 A point is the median of one round, so that one round needs half its workers late before it is an outlier at all.
 Knows no fleet. Read next: `statistics.py`.
 """

@@ -1,7 +1,7 @@
 """Kinds of behaviour of AWS Lambda: the Lambda-like model's numbers, fitted on measured traces.
 
 The traces are those that the authors of Sequential Gradient Coding published: seconds from invoke to answer of 256
-workers in three regions, 10 to 30 rounds for each of several loads. A preset was fitted by matching, on all the loads of
+workers in three regions, 10 to 30 rounds for each of several loads. A preset was fitted by matching, on the loads of
 one region together, the quantiles of the delay over the round's fastest, the straggler shares at mu = 1, 0.5 and 0.2,
 their spread from round to round and their correlation between rounds, the slowest answer, the fastest and the median.
 Outliers and slow rounds were counted. `benchmarks/profile_calibration.py` prints measured beside generated.
@@ -28,7 +28,7 @@ STEADY = LambdaLike(
     early_low=0.055,
     early_high=0.68,
 )
-"""No long tail, no persistence: the slowest of 256 takes 1.5 times the median. London, no computation (load 0), 10 rounds."""
+"""No long tail, no persistence: the slowest of 256 takes 1.5 times the median. London, no computation, 10 rounds."""
 
 SCATTERED = LambdaLike(
     floor_s=1.098,
@@ -52,7 +52,7 @@ SCATTERED = LambdaLike(
     outlier_long_s=37.5,
     outlier_long_share=0.17,
 )
-"""Wide spread, independent from round to round, a client timeout in every fifth round. London, 40 rounds, 30 outliers."""
+"""Wide spread, independent from round to round, timeouts in every fifth round. London, 40 rounds, 30 outliers."""
 
 OUTLIERS = LambdaLike(
     floor_s=1.498,
@@ -73,7 +73,7 @@ OUTLIERS = LambdaLike(
     outlier_long_s=36.9,
     outlier_long_share=0.09,
 )
-"""Two modes 0.6 s apart, independent from round to round, and timeouts of 26 or 37 s in every fifth round, 4.5 workers at
+"""Two modes 0.6 s apart, independent from round to round; timeouts of 26 or 37 s in every fifth round, 4.5 workers at
 once. Sydney, 80 rounds, 77 outliers."""
 
 PERSISTENT = LambdaLike(
@@ -89,7 +89,8 @@ PERSISTENT = LambdaLike(
     early_sigma=0.31,
     early_low=0.0,
     early_high=0.6,
-    prone_share=0.245,
+    prone_share=0.25,
+    prone_run=8,
     prone_rate=0.35,
     other_rate=0.02,
     slow_s=0.51,
@@ -102,8 +103,8 @@ PERSISTENT = LambdaLike(
     outlier_long_s=36.8,
     outlier_long_share=0.33,
 )
-"""A quarter of the indices gives most of the stragglers: they straggle 2 to 3 times as often as chance. One round in 25 is
-slow for everybody, one in 25 has timeouts. Canada, large batch, 150 rounds, 22 outliers."""
+"""A quarter of the indices, 8 of every 32, gives most of the stragglers: they repeat 2 to 3 times as often as by chance.
+One round in 25 is slow for everybody, one in 25 has timeouts. Canada, large batch, 150 rounds, 25 outliers."""
 
 BIMODAL = LambdaLike(
     floor_s=1.33,
@@ -118,14 +119,15 @@ BIMODAL = LambdaLike(
     early_low=0.24,
     early_high=1.0,
     early_prone=0.1,
-    prone_share=0.8,
+    prone_share=0.78,
+    prone_run=25,
     prone_rate=0.995,
     other_rate=0.72,
     slow_s=14.7,
     slow_sd_s=0.35,
 )
-"""A few answers after 2 s, nearly all after 17 s, mostly the same indices. A ResNet-18 in Canada, its rounds 2 to 24 (the
-first two, still warming up, behave otherwise)."""
+"""A few answers after 2 s, nearly all after 17 s; the fast ones come mostly from the same indices. A ResNet-18 in
+Canada, its rounds 2 to 24: the first two, still warming up, behave otherwise."""
 
 PRESETS: Mapping[str, LambdaLike] = MappingProxyType(
     {

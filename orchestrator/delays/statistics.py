@@ -48,6 +48,9 @@ class Straggling:
     """of an index's straggling in two rounds, mean over all pairs of rounds: 0 is no persistence"""
     lag1_correlation: float | None
     """the same for consecutive rounds: above `correlation` where straggling has a short memory"""
+    neighbour_correlation: float | None
+    """of how often an index straggles with how often the next one does: 0 by chance, above it where slow indices are
+    neighbours, as a code's groups may be"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,7 @@ def _straggling(straggles: BoolArray, usable: BoolArray, mu: float) -> Stragglin
         repeat_ratio=_ratio(_pairs(straggles.astype(np.float64)), _pairs(expected)),
         correlation=_ratio(_pairs(surplus), _pairs_at_most(surplus)),
         lag1_correlation=_lag1(surplus),
+        neighbour_correlation=_neighbours(surplus.sum(axis=0)),
     )
 
 
@@ -172,6 +176,13 @@ def _pairs_at_most(surplus: FloatArray) -> float:
 def _lag1(surplus: FloatArray) -> float | None:
     spread = np.sqrt((surplus**2).sum(axis=1))
     return _ratio((surplus[:-1] * surplus[1:]).sum(), (spread[:-1] * spread[1:]).sum())
+
+
+def _neighbours(surplus: FloatArray) -> float | None:
+    if len(surplus) == 1:
+        return None
+    around_mean = surplus - surplus.mean()
+    return _ratio((around_mean[:-1] * around_mean[1:]).sum(), (around_mean[:-1] ** 2).sum())
 
 
 def _ratio(value: float, by: float) -> float | None:
