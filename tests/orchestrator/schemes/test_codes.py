@@ -67,13 +67,14 @@ def test_any_s_workers_may_be_missing(code: Code, data: st.DataObject) -> None:
 
 
 @given(codes(), st.data())
-def test_complete_means_exactly_that_the_rows_span_the_ones(code: Code, data: st.DataObject) -> None:
+def test_complete_means_that_the_rows_span_the_ones(code: Code, data: st.DataObject) -> None:
+    """Exactly that, but for dft, where some sets of fewer than n - s rows happen to do (n = 4, s = 1: rows 0 and 2)."""
     answered = sorted(data.draw(st.sets(st.integers(0, code.workers - 1))))
     reception = received(code, answered)
     assert code.draw(0).covers(mask(code.workers, answered)) == reception.complete
     if reception.complete:
         assert reception.estimate() == reception.decode()
-    elif code.chunks > 1:
+    elif code.name != "dft":
         assert reception.estimate().missing > 1e-9
 
 

@@ -14,7 +14,7 @@ from tests.orchestrator.schemes.playing import Play, loads, make, mask
 def test_uncoded_by_hand() -> None:
     play = Play(make("uncoded", 3, 1))
     play.start()
-    assert [play.tasks[0, worker, 0].chunks for worker in range(3)] == [(0,), (1,), (2,)]
+    assert [play.tasks[Key(0, worker, 0)].chunks for worker in range(3)] == [(0,), (1,), (2,)]
     play.answer([1, 0])
     assert not play.scheme.may_start(1)
     assert play.scheme.wanted(0) == (2,)
@@ -29,7 +29,7 @@ def test_gc_by_hand() -> None:
     for seed in range(100):
         play = Play(make("gc", 4, 1, seed=seed, stragglers=1))
         play.start()
-        if [play.tasks[0, worker, 0].chunks for worker in range(4)] == [(0,), (1,), (0,), (1,)]:
+        if [play.tasks[Key(0, worker, 0)].chunks for worker in range(4)] == [(0,), (1,), (0,), (1,)]:
             break
     play.answer([2, 1])
     assert play.end() == (0,)
@@ -41,7 +41,7 @@ def test_groups_change_from_job_to_job() -> None:
     chunks = []
     for t in range(2):
         play.start()
-        chunks.append([play.tasks[t, worker, 0].chunks for worker in range(12)])
+        chunks.append([play.tasks[Key(t, worker, 0)].chunks for worker in range(12)])
         play.answer(range(12))
         play.end()
     assert chunks[0] != chunks[1]
@@ -63,7 +63,7 @@ def test_fractional_decodes_beyond_s_but_never_without_a_whole_group() -> None:
     scheme = make("gc", 9, 1, stragglers=2)
     play = Play(scheme)
     play.start()
-    group = [w for w in range(9) if play.tasks[0, w, 0].chunks == (0,)]
+    group = [w for w in range(9) if play.tasks[Key(0, w, 0)].chunks == (0,)]
     others = [w for w in range(9) if w not in group]
     play.answer(others)
     assert not scheme.decodable(0)

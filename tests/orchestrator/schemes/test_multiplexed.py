@@ -33,7 +33,7 @@ def test_by_hand_with_nobody_late() -> None:
     play = Play(make("m-sgc", 2, 1, burst=1, window=2, max_stragglers=1))
     play.round()
     play.start()
-    assert [play.tasks[1, worker, 1].chunks for worker in range(2)] == [(2,), (2,)]
+    assert [play.tasks[Key(1, worker, 1)].chunks for worker in range(2)] == [(2,), (2,)]
     play.answer([1])
     assert play.end() == (0,)
     assert set(play.decoded[0].weights) == {Key(0, 0, 0), Key(0, 1, 0), Key(1, 1, 1)}
@@ -137,7 +137,7 @@ def test_fractional_codes_fail_without_a_whole_group_only() -> None:
     play.round()
     play.start()
     chunk = max(chunk for task in play.tasks.values() for chunk in task.chunks)
-    group = [w for w in range(9) if play.tasks[1, w, 1].chunks == (chunk,)]
+    group = [w for w in range(9) if play.tasks[Key(1, w, 1)].chunks == (chunk,)]
     play.answer(w for w in range(9) if w not in group)
     assert not play.scheme.decodable(0)
     assert play.scheme.estimate(0).missing == pytest.approx(play.scheme.chunk_sizes[chunk])
@@ -151,7 +151,7 @@ def test_late_answers_spare_the_redo() -> None:
     play.answer([3], t=0)
     play.round()
     play.start()
-    assert play.tasks[2, 3, 2].chunks != play.tasks[0, 3, 0].chunks
+    assert play.tasks[Key(2, 3, 2)].chunks != play.tasks[Key(0, 3, 0)].chunks
     play.answer([0, 1, 2, 3])
     assert play.end() == (0,)
 

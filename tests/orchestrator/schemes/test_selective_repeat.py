@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError
-from orchestrator.schemes.scheme import Key
+from orchestrator.schemes.registry import build_scheme
+from orchestrator.schemes.scheme import Context, Key
 from orchestrator.schemes.stragglers import Bursty, PerRound
 from tests.orchestrator.schemes.playing import Play, loads, make
 from tests.orchestrator.schemes.test_exhaustive import explore
@@ -42,7 +43,7 @@ def test_fractional_repeats_one_worker_per_uncovered_group() -> None:
     play = Play(make("sr-sgc", 12, 3, burst=1, window=2, max_stragglers=6))
     assert play.scheme.chunk_sizes.tolist() == pytest.approx([1 / 3] * 3)
     play.start()
-    groups = {chunk: [w for w in range(12) if play.tasks[0, w, 0].chunks == (chunk,)] for chunk in range(3)}
+    groups = {chunk: [w for w in range(12) if play.tasks[Key(0, w, 0)].chunks == (chunk,)] for chunk in range(3)}
     play.answer(groups[0] + groups[1][1:])
     play.scheme.end_round(0)
     play.start()
@@ -99,10 +100,10 @@ def test_larger_models_break_it(code: str, burst: int, window: int, most: int) -
 
 def test_one_more_per_round_breaks_the_cyclic_code() -> None:
     """s = 1 in every round is tolerated for ever, 2 in every round are not."""
-    params = {"burst": 1, "window": 2, "max_stragglers": 2, "code": "cyclic"}
-    explore(Play(make("sr-sgc", 4, 3, **params)), PerRound(1))
+    params: dict[str, int | str] = {"burst": 1, "window": 2, "max_stragglers": 2, "code": "cyclic"}
+    explore(Play(build_scheme("sr-sgc", params, Context(4, 3))), PerRound(1))
     with pytest.raises(AssertionError):
-        explore(Play(make("sr-sgc", 4, 3, **params)), PerRound(2))
+        explore(Play(build_scheme("sr-sgc", params, Context(4, 3))), PerRound(2))
 
 
 @given(st.integers(2, 24), st.integers(1, 3), st.integers(1, 3), st.data())
