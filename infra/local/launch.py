@@ -88,9 +88,9 @@ def stop_server(server: subprocess.Popen[bytes]) -> None:
     """Ends the server in order and waits for it; kills it when it does not follow."""
     assert server.stdin is not None
     assert server.stdout is not None
+    server.terminate()
     with contextlib.suppress(BrokenPipeError):
         server.stdin.close()
-    server.terminate()
     try:
         server.wait(STOP_S)
     except subprocess.TimeoutExpired:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+prctl = ctypes.CDLL(None).prctl  # looked up once: a forked worker copies every page that it touches
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 NOT_INHERITED = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -22,7 +23,7 @@ def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
 
     The kernel watches the parent's *thread* that forked, so use this only below single-threaded parents.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal_number))
+    prctl(PR_SET_PDEATHSIG, int(signal_number))
     if os.getppid() != parent:
         os._exit(1)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import sys
 import tempfile
 import time
@@ -36,7 +37,8 @@ def fail(event: Event, context: Any) -> None:
 
 
 def die(event: Event, context: Any) -> None:
-    """By a signal, or with an exit status."""
+    """Says event["text"] and ends by a signal, or with an exit status."""
+    print(event.get("text", ""))
     if "signal" in event:
         os.kill(os.getpid(), event["signal"])
     sys.exit(event.get("status", 1))
@@ -78,6 +80,17 @@ def count_in_tmp(event: Event, context: Any) -> dict[str, Any]:
     return {"calls": len(path.read_text().splitlines()), "directory": str(path.parent), "pid": os.getpid()}
 
 
+def reply_nonsense(event: Event, context: Any) -> object:
+    """A reply that is no JSON."""
+    return {1, 2}
+
+
+def draw(event: Event, context: Any) -> float:
+    """A random number, after event["seconds"]."""
+    time.sleep(event["seconds"])
+    return random.random()
+
+
 def semaphore(event: Event, context: Any) -> str:
     multiprocessing.get_context("fork").Lock()
     return "got one"
@@ -85,10 +98,24 @@ def semaphore(event: Event, context: Any) -> str:
 
 ACTIONS: dict[str, Callable[[Event, Any], Any]] = {
     each.__name__: each
-    for each in (echo, reply_of_size, sleep, fail, die, eat, write, describe, count_in_tmp, semaphore)
+    for each in (
+        echo,
+        reply_of_size,
+        reply_nonsense,
+        sleep,
+        fail,
+        die,
+        eat,
+        write,
+        describe,
+        count_in_tmp,
+        draw,
+        semaphore,
+    )
 }
 
 
-def handler(event: Event, context: Any) -> Any:
+def handler(event: Any, context: Any) -> Any:
     """Does event["do"]; echoes without it."""
-    return ACTIONS[event.get("do", "echo")](event, context)
+    name = event.get("do", "echo") if isinstance(event, dict) else "echo"
+    return ACTIONS[name](event, context)

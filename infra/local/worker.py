@@ -148,10 +148,15 @@ def own_temporary_directory(directory: Path) -> None:
 
 
 def reseed() -> None:
-    """Workers are not twins: forked copies of one random state would draw the same numbers."""
-    for name, function in (("numpy.random", "seed"), ("torch", "seed")):
-        if name in sys.modules:
-            getattr(sys.modules[name], function)()
+    """Workers are not twins: forked copies of one random state would draw the same numbers.
+
+    `torch.seed` would do the same through every device module, for 2 ms and 2 MB in each worker.
+    """
+    torch, numpy_random = sys.modules.get("torch"), sys.modules.get("numpy.random")
+    if torch is not None:
+        torch.default_generator.seed()
+    if numpy_random is not None:
+        numpy_random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 class _NoSemLock:

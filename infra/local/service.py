@@ -1,0 +1,86 @@
+"""Serves Lambda's endpoint until told to stop: the event loop of the server process.
+
+Apart from `server.py` because importing aiohttp takes as long as starting the other processes, which `server.py` does
+meanwhile. Read next: `endpoint.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from aiohttp import web
+
+from infra.local.admin import Admin
+from infra.local.config import EmulatorConfig
+from infra.local.endpoint import Endpoint
+from infra.local.invocation import Invoker
+from infra.local.parts import BACKLOG, Parts
+from infra.local.pool import Pool
+from infra.local.processes import start_time
+from infra.local.statistics import Statistics
+
+PARENT_CHECK_S = 1.0
+
+
+async def serve(config: EmulatorConfig, parts: Parts, root: Path, state: Path | None) -> None:
+    """Serves until told to stop: by a signal, by the end of the lifeline, or by the end of zygote or moto."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    for process in (parts.zygote, parts.moto):
+        stop_at_end_of(process, stop)
+    if state is None:
+        watch_parent(os.getppid(), stop)
+    parts.control.setblocking(False)
+    pool = Pool(parts.control, root, config.memory_mb)
+    invoker = Invoker(config, pool, Statistics())
+    runner = web.ServerRunner(web.Server(Endpoint(invoker, Admin(invoker, pool)).handle, access_log=None))
+    await runner.setup()
+    await web.SockSite(runner, parts.lambda_listener, backlog=BACKLOG, shutdown_timeout=0.1).start()
+    await pool.warm(config.warm)
+    announce(config, parts, state)
+    await stop.wait()
+    await runner.cleanup()
+
+
+def stop_at_end_of(process: subprocess.Popen[bytes], stop: asyncio.Event) -> None:
+    """Half an emulator is none: when a part ends, all ends."""
+    descriptor = os.pidfd_open(process.pid)
+    asyncio.get_running_loop().add_reader(descriptor, stop.set)
+
+
+def watch_parent(parent: int, stop: asyncio.Event) -> None:
+    """Stops when standard input ends, or, should a fork of the parent hold it open, when the parent is gone."""
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), stop.set)
+
+    def check() -> None:
+        if os.getppid() != parent:
+            stop.set()
+        loop.call_later(PARENT_CHECK_S, check)
+
+    check()
+
+
+def announce(config: EmulatorConfig, parts: Parts, state: Path | None) -> None:
+    """Tells the parent, and the state file, where everything is."""
+    pids = {"server": os.getpid(), "zygote": parts.zygote.pid, "moto": parts.moto.pid}
+    said = {
+        "lambda_port": parts.lambda_listener.getsockname()[1],
+        "s3_port": parts.s3_listener.getsockname()[1],
+        "processes": {name: [pid, start_time(pid)] for name, pid in pids.items()},
+        "config": config.identity(),
+    }
+    text = json.dumps(said)
+    if state is not None:
+        unfinished = state.with_name(f"{state.name}.{os.getpid()}")
+        unfinished.write_text(text)
+        unfinished.replace(state)
+    print(text, flush=True)
