@@ -67,6 +67,8 @@ class Loop:
         self._should_stop, self._poll_s = should_stop, poll_s
         self._results: dict[Key, Any] = {}
         self._published: set[int] = set()
+        self._applied: list[int] = []
+        """jobs whose weights are still held for workers"""
         self._since = _Since()
         self._held: rec.RoundLine | None = None
         """the line of a closed round, until the jobs that were due in it are applied"""
@@ -175,7 +177,7 @@ class Loop:
         terms = [(self._results.get(key), weight) for key, weight in decoding.weights.items()]
         told = self._trainer.step(action.job, terms)
         self._rounds.stepped(action.job)
-        self._trainer.retire(action.job)
+        self._applied.append(action.job)
         self._drop_results()
         self._max_residual = max(self._max_residual, decoding.residual)
         self._max_amplification = max(self._max_amplification, decoding.amplification)
@@ -208,6 +210,7 @@ class Loop:
 
     def _close(self, close: Close) -> None:
         self._flush()
+        self._retire(close)
         self._rounds_closed += 1
         since, self._since = self._since, _Since(decoded=self._since.decoded)
         self._held = rec.RoundLine(
@@ -222,6 +225,16 @@ class Loop:
             arrivals=tuple(since.arrivals),
             asked=tuple(self._asked()),
         )
+
+    def _retire(self, close: Close) -> None:
+        """Lets go of weights that no invocation of an open round, and no later round, will refer to."""
+        last = self._plan.jobs if self._scheme.overlapping else close.round - self._scheme.delay
+        held = self._scheme.needs_weights()
+        over = [job for job in self._applied if job <= last and job not in held]
+        for job in over:
+            if job in self._published:
+                self._trainer.retire(job)
+        self._applied = [job for job in self._applied if job not in set(over)]
 
     def _flush(self) -> None:
         """Writes the line of the round that closed last, with what was decoded since the line before."""

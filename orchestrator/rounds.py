@@ -195,18 +195,25 @@ class Rounds:
         tasks = this.slots[arrival.worker]
         touched: dict[int, None] = {}
         for slot in arrival.slots:
-            self._scheme.heard(Key(this.index, arrival.worker, slot))
+            key = Key(this.index, arrival.worker, slot)
+            if slot in arrival.skipped:
+                self._scheme.skipped(key)
+            else:
+                self._scheme.heard(key)
             task = tasks[slot]
             if task is not None:
                 touched[task.job] = None
-        for job in touched:
-            if job not in self._claimed and self._scheme.decodable(job):
-                self._claim(job)
+        self._claim_decodable(touched)
         self._back_up_if_due(this)
 
     def _all_claimed(self) -> bool:
         """Is every job decodable, so that nothing need be sent or waited for? (The mu rule plays all its rounds.)"""
         return len(self._claimed) >= self._plan.jobs and not isinstance(self._policy, Mu)
+
+    def _claim_decodable(self, jobs: Iterable[int]) -> None:
+        for job in jobs:
+            if job not in self._claimed and self._scheme.decodable(job):
+                self._claim(job)
 
     def _claim(self, job: int) -> None:
         self._claimed.add(job)
@@ -345,6 +352,8 @@ class Rounds:
         self._look = True
         if not slots:
             this.sent, this.start_s = True, self._now
+        if t < self._plan.jobs:
+            self._claim_decodable([t])  # a lazy scheme may have asked nobody
         self._outbox.extend(self._invocation(this, worker) for worker in slots)
 
     def _invocation(self, this: RoundState, worker: int) -> Invocation:

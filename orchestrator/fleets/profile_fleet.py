@@ -62,14 +62,15 @@ class DelayTable:
         if attempt > 1:
             rng = np.random.default_rng((self._seed, 1, round_index, worker, attempt))
             return float(self._delays[round_index % self._rows, rng.integers(self._columns)])
-        return float(self._row(round_index)[worker])
+        return float(self.row(round_index)[worker])
 
     def longest_s(self, round_index: int) -> float:
         """The longest finite delay of the round's row, seconds."""
         row = self._delays[round_index % self._rows]
         return float(row[np.isfinite(row)].max(initial=0.0))
 
-    def _row(self, round_index: int) -> FloatArray:
+    def row(self, round_index: int) -> FloatArray:
+        """(workers,) seconds: the first attempts of one round."""
         if self._cached[0] != round_index:
             row = self._delays[round_index % self._rows]
             if self._workers < self._columns:
@@ -83,7 +84,7 @@ class ProfileFleet:
     """`ports.Fleet` over a `DelayTable`. A failed invocation is noticed when the slowest answer of its row has come."""
 
     def __init__(self, table: DelayTable, load: LoadModel, compute: Compute | None = None) -> None:
-        """`compute`: what an invocation answers, slot -> result, worked out when it is sent; None: nothing."""
+        """`compute`: what an invocation answers, slot -> result (None: skipped), worked out when it is sent."""
         self._table, self._load, self._compute = table, load, compute
         self._now_s = 0.0
         self._queue: list[tuple[float, int, Arrival]] = []
@@ -119,6 +120,7 @@ class ProfileFleet:
         failed = math.isinf(delay_s)
         taken_s = self._table.longest_s(call.round) if failed else delay_s
         slots = () if failed else tuple(slot for slot, task in enumerate(call.slots) if task is not None)
+        answers = {} if failed or self._compute is None else self._compute(call)
         arrival = Arrival(
             round=call.round,
             worker=call.worker,
@@ -126,7 +128,8 @@ class ProfileFleet:
             at_s=self._now_s + taken_s,
             outcome=Outcome.FAILED if failed else Outcome.OK,
             slots=slots,
-            results={} if failed or self._compute is None else self._compute(call),
+            results={slot: result for slot, result in answers.items() if result is not None},
+            skipped=tuple(slot for slot, result in answers.items() if result is None),
             billed_s=taken_s,
             worker_s=taken_s,
             error="failed in the profile" if failed else "",

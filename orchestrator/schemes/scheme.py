@@ -157,12 +157,21 @@ class Scheme(Protocol):
         """(chunks,) fractions of the batch, sum 1; the same for every job."""
         ...
 
+    @property
+    def reuses_results(self) -> bool:
+        """True when a decode may use results of earlier jobs (lazy schemes): a chunk must then be the same rows always."""
+        ...
+
     def assign(self, t: int) -> Assignment:
         """The tasks of round t, given what was heard until now. Called once per round, when it is dispatched."""
         ...
 
     def heard(self, key: Key) -> None:
         """The result `key` has arrived; late and unneeded ones are fine, a repeated key changes nothing."""
+        ...
+
+    def skipped(self, key: Key) -> None:
+        """The worker of `key` found nothing new to send (only where its task allowed that, see `Skip`)."""
         ...
 
     def decodable(self, job: int) -> bool:
@@ -195,6 +204,10 @@ class Scheme(Protocol):
 
     def keeps(self) -> frozenset[Key]:
         """Results heard that a later decode may still use; all others can be dropped."""
+        ...
+
+    def needs_weights(self) -> frozenset[int]:
+        """Jobs whose weights a later round may still refer to, besides those of jobs that are not decoded yet."""
         ...
 
     def straggler_model(self, name: str) -> StragglerModel:
@@ -237,6 +250,8 @@ class Context:
     """Seeds the random parts of codes (group permutations, Gaussian rows)."""
     distances: Distances | None = None
     """Lazy schemes only; None in pure simulation, where every trigger then fires."""
+    samples: int = 1
+    """of one batch: turns a step size for the mean loss into one for sums"""
 
 
 @dataclass(frozen=True, slots=True)

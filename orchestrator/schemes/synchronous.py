@@ -42,6 +42,7 @@ class SynchronousScheme(ABC, Generic[State]):
 
     exact = True
     overlapping = False
+    reuses_results = False
 
     def __init__(self, name: str, context: Context, *, delay: int, chunk_sizes: FloatArray, binary: bool) -> None:
         self.name, self.delay, self.binary = name, delay, binary
@@ -109,6 +110,14 @@ class SynchronousScheme(ABC, Generic[State]):
     def estimate(self, job: int) -> Decoding:
         """The least-squares decode of `job` from what was heard."""
         return self._active[job].combine(estimate=True)
+
+    def skipped(self, key: Key) -> None:
+        """No task of such a scheme may be skipped."""
+        raise AssertionError(f"{self.name} lets no worker skip its task, but {key} did")
+
+    def needs_weights(self) -> frozenset[int]:
+        """None: a decoded job is never referred to again."""
+        return frozenset()
 
     def keeps(self) -> frozenset[Key]:
         """Results of jobs that were not decoded yet, as far as their decode may use them."""

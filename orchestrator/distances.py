@@ -1,0 +1,62 @@
+"""What lazy schemes ask about weights and gradients: asked of the trainer, written down, and replayed from the record.
+
+Knows neither the schemes that ask nor how a distance is computed. Read next: `schemes/lazy.py`, `loop.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from orchestrator.errors import GradmuxError
+from orchestrator.schemes.scheme import Distances, Key
+
+
+class RecordedDistances:
+    """Passes questions on and keeps the answers until the loop takes them for the record."""
+
+    def __init__(self, source: Distances) -> None:
+        self._source = source
+        self._answers: list[tuple[str, float]] = []
+
+    def weights(self, job: int, other: int) -> float:
+        return self._noted(_weights_question(job, other), self._source.weights(job, other))
+
+    def gradients(self, key: Key, other: Key) -> float:
+        return self._noted(_gradients_question(key, other), self._source.gradients(key, other))
+
+    def take(self) -> list[tuple[str, float]]:
+        """The questions and answers since the last call."""
+        taken, self._answers = self._answers, []
+        return taken
+
+    def _noted(self, question: str, answer: float) -> float:
+        self._answers.append((question, answer))
+        return answer
+
+
+class ReplayedDistances:
+    """Answers from a record, in the order in which they were asked."""
+
+    def __init__(self, answers: Iterable[tuple[str, float]]) -> None:
+        self._answers = deque(answers)
+
+    def weights(self, job: int, other: int) -> float:
+        return self._next(_weights_question(job, other))
+
+    def gradients(self, key: Key, other: Key) -> float:
+        return self._next(_gradients_question(key, other))
+
+    def _next(self, question: str) -> float:
+        if not self._answers or self._answers[0][0] != question:
+            recorded = self._answers[0][0] if self._answers else "nothing"
+            raise GradmuxError(f"the replay asks for the distance {question}, but the record goes on with {recorded}")
+        return self._answers.popleft()[1]
+
+
+def _weights_question(job: int, other: int) -> str:
+    return f"w{job}-{other}"
+
+
+def _gradients_question(key: Key, other: Key) -> str:
+    return "g" + "-".join(".".join(map(str, k)) for k in (key, other))
