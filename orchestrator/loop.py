@@ -120,6 +120,10 @@ class Loop:
             max_amplification=self._max_amplification,
         )
 
+    def result(self, key: Key) -> Any:
+        """A result that is still held; lazy schemes compare them."""
+        return self._results[key]
+
     # --- events ----------------------------------------------------------------------------------
 
     def _wait(self) -> None:

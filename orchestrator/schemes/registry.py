@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 
 from orchestrator.errors import ConfigError
-from orchestrator.schemes import gradient_coding, multiplexed, selective_repeat, uncoded
+from orchestrator.schemes import gradient_coding, lazy_family, multiplexed, selective_repeat, uncoded
 from orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, SchemeInfo
 
 ENTRY_POINTS = "gradmux.schemes"
@@ -23,6 +23,7 @@ REGISTRY: dict[str, SchemeInfo] = {
         gradient_coding.INFO,
         selective_repeat.INFO,
         multiplexed.INFO,
+        *lazy_family.INFOS,
     )
 }
 """Name -> scheme, in the order in which lists show them."""

@@ -159,7 +159,7 @@ class Scheme(Protocol):
 
     @property
     def reuses_results(self) -> bool:
-        """True when a decode may use results of earlier jobs (lazy schemes): a chunk must then be the same rows always."""
+        """True when a decode may use results of earlier jobs (lazy schemes): chunks are then the same rows in every step."""
         ...
 
     def assign(self, t: int) -> Assignment:

@@ -1,0 +1,137 @@
+"""The lazy family: what `lag-wk`, `lag-ps`, `g-lag` and `lagc` take, and how each is built from `lazy.Lazy`.
+
+Read `lazy.py` for what they do.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from orchestrator.errors import ConfigError
+from orchestrator.schemes.codes import CODES
+from orchestrator.schemes.constraints import require_tolerance
+from orchestrator.schemes.lazy import Lazy, Trigger
+from orchestrator.schemes.lazy_job import Shards
+from orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, SchemeInfo
+
+
+def _trigger(name: str, params: Params, context: Context, shards: Shards, *, by_worker: bool) -> Trigger:
+    """Step size and smoothness of the mean loss, turned into those of sums over `samples`."""
+    alpha, history, xi = float(params["alpha"]), int(params["history"]), float(params["xi"])
+    smoothness = float(params.get("smoothness", 0.0))
+    if not alpha > 0:
+        raise ConfigError(f"{name}: alpha (step size) = {alpha:g} must be positive: give the optimizer's learning rate")
+    if history < 1:
+        raise ConfigError(f"{name}: D (history) = {history} is too small: use D >= 1, usually 10")
+    if xi < 0 or smoothness < 0:
+        raise ConfigError(f"{name}: xi and L (smoothness) must not be negative")
+    usual = (1.0 if by_worker else 10.0) / history
+    return Trigger(
+        by_worker,
+        alpha / context.samples,
+        history,
+        xi or usual,
+        smoothness * context.samples / shards.count or None,
+    )
+
+
+def build_single(name: str, by_worker: bool, params: Params, context: Context) -> Scheme:
+    """One worker a shard: lag-wk and lag-ps."""
+    shards = Shards(context.workers, context.workers, None, "fractional", context.seed)
+    return Lazy(name, shards, 0, _trigger(name, params, context, shards, by_worker=by_worker), context)
+
+
+def build_grouped(params: Params, context: Context) -> Scheme:
+    """Groups of at least s + 1 workers that hold one shard each: g-lag."""
+    stragglers = int(params["stragglers"])
+    require_tolerance("g-lag", stragglers, context.workers)
+    shards = Shards(context.workers, context.workers // (stragglers + 1), None, "fractional", context.seed)
+    return Lazy("g-lag", shards, stragglers, _trigger("g-lag", params, context, shards, by_worker=False), context)
+
+
+def build_coded(params: Params, context: Context) -> Scheme:
+    """Groups with an inner (n_q, s) code: lagc."""
+    groups, stragglers, code = int(params["groups"]), int(params["stragglers"]), str(params["code"])
+    if not 1 <= groups <= context.workers:
+        raise ConfigError(
+            f"lagc: groups = {groups} does not fit {context.workers} workers: use 1 <= groups <= {context.workers}"
+        )
+    smallest = context.workers // groups
+    if not 0 <= stragglers < smallest:
+        raise ConfigError(
+            f"lagc: s (stragglers) = {stragglers} does not fit groups of {smallest} workers: use s <= {smallest - 1}, "
+            f"or at most {context.workers // (stragglers + 1)} groups"
+        )
+    if not float(params["smoothness"]) > 0:
+        raise ConfigError("lagc: L (smoothness) must be given: it cannot be estimated from coded results")
+    shards = Shards(context.workers, groups, stragglers, code, context.seed)
+    return Lazy("lagc", shards, stragglers, _trigger("lagc", params, context, shards, by_worker=False), context)
+
+
+ALPHA = Parameter("alpha", "alpha", float, None, "step size: the learning rate of plain SGD")
+HISTORY = Parameter("history", "D", int, 10, "steps whose lengths the trigger compares with")
+XI = Parameter("xi", "xi", float, 0.0, "weight of each of those steps; 0: the usual 1/D (lag-wk) or 10/D")
+SMOOTHNESS = Parameter("smoothness", "L", float, 0.0, "smoothness constant of the mean loss of a shard; 0: estimated")
+STRAGGLERS = Parameter("stragglers", "s", int, None, "stragglers that each group tolerates")
+INNER_CODE = Parameter("code", "code", str, "cyclic", "the code inside a group", CODES)
+
+LAG = "Chen, Giannakis, Sun, Yin 2018 (arXiv 1805.09965)"
+FULL_BATCH = "with random mini-batches: a shard must be the same rows in every step (batch_size = all rows, plain SGD)"
+
+LAG_WK = SchemeInfo(
+    name="lag-wk",
+    title="Lazily aggregated gradients, the worker decides whether its gradient has changed enough to send",
+    build=partial(build_single, "lag-wk", True),
+    parameters=(ALPHA, HISTORY, XI),
+    constraints="alpha > 0, D >= 1",
+    load="1/n, and as much again for the gradient at the weights of the last sending",
+    delay="0",
+    tolerates="no stragglers",
+    costs="every shard is computed twice in every step; saves answers, not invocations",
+    avoid=FULL_BATCH,
+    source=LAG + ", trigger (8a)",
+    example="Two shards; the second's gradient moves by 0.1 in norm while RHS = 0.04: 0.01 <= 0.04, it is not sent.",
+)
+LAG_PS = SchemeInfo(
+    name="lag-ps",
+    title="Lazily aggregated gradients, the orchestrator asks the shards whose weights have drifted",
+    build=partial(build_single, "lag-ps", False),
+    parameters=(ALPHA, HISTORY, XI, SMOOTHNESS),
+    constraints="alpha > 0, D >= 1, L >= 0",
+    load="1/n",
+    delay="0",
+    tolerates="no stragglers",
+    costs="fewer invocations, but more steps to the same loss",
+    avoid=FULL_BATCH,
+    source=LAG + ", trigger (8b)",
+    example="L = 1, a shard last sent at distance 0.2, RHS = 0.09: 0.04 <= 0.09, it is not asked.",
+)
+G_LAG = SchemeInfo(
+    name="g-lag",
+    title="lag-ps over groups of workers that hold one shard each; the first answer of a group counts",
+    build=build_grouped,
+    parameters=(STRAGGLERS, ALPHA, HISTORY, XI, SMOOTHNESS),
+    constraints="0 <= s < n, alpha > 0, D >= 1, L >= 0",
+    load="1/(n // (s+1))",
+    delay="0",
+    tolerates="any s, and every set that spares a member of each group that was asked",
+    costs="s + 1 invocations for each shard that is asked",
+    avoid=FULL_BATCH,
+    source=LAG + "; Zhang, Simeone 2019 (arXiv 1905.09148), grouping",
+    example="n = 4, s = 1: shards at {0, 1} and {2, 3}; only the first has drifted: workers 0 and 1 are invoked.",
+)
+LAGC = SchemeInfo(
+    name="lagc",
+    title="Lazily aggregated gradient coding: groups with an inner code, asked when their shard has drifted",
+    build=build_coded,
+    parameters=(Parameter("groups", "G", int, None, "shards"), STRAGGLERS, INNER_CODE, ALPHA, HISTORY, XI, SMOOTHNESS),
+    constraints="1 <= G <= n, 0 <= s < n // G, alpha > 0, D >= 1, L > 0",
+    load="(s+1)/n for equal groups (cyclic, dft)",
+    delay="0",
+    tolerates="any s in each group that was asked",
+    costs="one decoded gradient a group is kept as its n_q - s results",
+    avoid=FULL_BATCH,
+    source="Zhang, Simeone 2019 (arXiv 1905.09148), LAGC, the stateless form",
+    example="n = 6, G = 2, s = 1: each group of 3 decodes its shard from any 2 answers, if it was asked.",
+)
+INFOS = (LAG_PS, LAG_WK, G_LAG, LAGC)

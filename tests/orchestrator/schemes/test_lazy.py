@@ -1,0 +1,265 @@
+"""Lazy schemes: their iterates are those of shard-level LAG, written down here once more and without a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.distances import RecordedDistances, ReplayedDistances
+from orchestrator.errors import ConfigError, GradmuxError
+from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from orchestrator.jobs import JobPlan
+from orchestrator.loop import Loop
+from orchestrator.policies import Earliest, Limits
+from orchestrator.ports import Invocation, StepResult
+from orchestrator.record import MemoryRecord
+from orchestrator.rounds import Rounds
+from orchestrator.schemes.lazy import Lazy
+from orchestrator.schemes.registry import build_scheme
+from orchestrator.schemes.scheme import Context, FloatArray, Key
+
+SIZE, RATE = 3, 0.05
+
+
+@dataclass
+class Regression:
+    """Per model and shard a quadratic; shards differ in smoothness, which is what laziness lives from."""
+
+    shards: int
+    chunks_per_shard: int
+    models: int
+    seed: int = 0
+    curvature: FloatArray = field(init=False)
+    target: FloatArray = field(init=False)
+    start: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        scale = np.geomspace(0.02, 1.0, self.shards)[None, :, None]
+        self.curvature = scale * rng.uniform(0.5, 1.0, size=(self.models, self.shards, SIZE))
+        self.target = rng.normal(size=(self.models, self.shards, SIZE))
+        self.start = rng.normal(size=(self.models, SIZE)) * 3
+
+    def shard_gradient(self, model: int, shard: int, w: FloatArray) -> FloatArray:
+        gradient: FloatArray = self.curvature[model, shard] * (w - self.target[model, shard])
+        return gradient
+
+    def chunk_gradient(self, model: int, chunk: int, w: FloatArray) -> FloatArray:
+        """A shard's chunks share its gradient unequally: 1, 2, ... parts."""
+        shard, place = divmod(chunk, self.chunks_per_shard)
+        parts = self.chunks_per_shard * (self.chunks_per_shard + 1) / 2
+        return self.shard_gradient(model, shard, w) * (place + 1) / parts
+
+
+class LazyTrainer:
+    """`ports.Trainer` and `Distances` in numpy; keeps every weight vector, but serves only what is not retired."""
+
+    def __init__(self, problem: Regression, plan: JobPlan) -> None:
+        self.problem, self.plan = problem, plan
+        self.w = [problem.start[m].copy() for m in range(plan.models)]
+        self.path: list[list[FloatArray]] = [[w.copy()] for w in self.w]
+        self.published: set[int] = set()
+        self.retired: set[int] = set()
+        self.loop: Loop | None = None
+
+    def publish(self, job: int) -> None:
+        self.published.add(job)
+
+    def step(self, job: int, results: Sequence[tuple[Any, float]]) -> StepResult:
+        m = self.plan.model(job)
+        total = sum((weight * result for result, weight in results), np.zeros(SIZE))
+        self.w[m] = self.w[m] - RATE * total
+        self.path[m].append(self.w[m].copy())
+        return StepResult(0.0, 1, 0, float(np.linalg.norm(total)))
+
+    def retire(self, job: int) -> None:
+        self.retired.add(job)
+
+    def at(self, job: int) -> FloatArray:
+        assert job not in self.retired, f"the weights of job {job} are gone"
+        return self.path[self.plan.model(job)][self.plan.step(job)]
+
+    def weights(self, job: int, other: int) -> float:
+        return float(np.sum((self.at(job) - self.at(other)) ** 2))
+
+    def gradients(self, key: Key, other: Key) -> float:
+        assert self.loop is not None
+        return float(np.sum((self.loop.result(key) - self.loop.result(other)) ** 2))
+
+    def compute(self, call: Invocation) -> Mapping[int, FloatArray | None]:
+        (task,) = call.slots
+        assert task is not None
+        model = self.plan.model(task.job)
+
+        def coded(job: int) -> FloatArray:
+            terms = zip(task.chunks, task.coefficients, strict=True)
+            return sum((a * self.problem.chunk_gradient(model, c, self.at(job)) for c, a in terms), np.zeros(SIZE))
+
+        new = coded(task.job)
+        if task.skip is not None and np.sum((new - coded(task.skip.reference)) ** 2) <= task.skip.threshold:
+            return {0: None}
+        return {0: new}
+
+
+def shard_level_lag(
+    problem: Regression, model: int, steps: int, history: int, xi: float, smoothness: float | None, by_worker: bool
+) -> tuple[FloatArray, int]:
+    """LAG of the paper for one model: (weights, uploads)."""
+    w = problem.start[model].copy()
+    past = [w]
+    sent: list[tuple[FloatArray, FloatArray] | None] = [None] * problem.shards
+    estimate = [0.0] * problem.shards
+    uploads = 0
+    for k in range(steps):
+        rhs = xi * sum(float(np.sum((past[k + 1 - d] - past[k - d]) ** 2)) for d in range(1, min(history, k) + 1))
+        rhs /= RATE**2 * problem.shards**2
+        for q in range(problem.shards):
+            gradient = problem.shard_gradient(model, q, w)
+            last = sent[q]
+            if last is not None:
+                at, old = last
+                bound = smoothness or estimate[q]
+                change = float(np.sum((gradient - old) ** 2)) if by_worker else bound**2 * float(np.sum((at - w) ** 2))
+                if (by_worker or bound > 0) and change <= rhs:
+                    continue
+                moved = float(np.sum((at - w) ** 2))
+                if moved > 0:
+                    estimate[q] = max(estimate[q], float(np.sqrt(np.sum((gradient - old) ** 2) / moved)))
+            sent[q] = (w.copy(), gradient)
+            uploads += 1
+        w = w - RATE * sum((s[1] for s in sent if s is not None), np.zeros(SIZE))
+        past.append(w)
+    return w, uploads
+
+
+CASES: list[tuple[str, dict[str, float | int | str], int, int, float | None, bool]] = [
+    # name, parameters, shards, chunks per shard, smoothness of a shard's sum, does the worker decide
+    ("lag-wk", {}, 6, 1, None, True),
+    ("lag-ps", {"L": 3.0}, 6, 1, 0.5, False),
+    ("lag-ps", {}, 6, 1, None, False),
+    ("g-lag", {"s": 1, "L": 1.5}, 3, 1, 0.5, False),
+    ("g-lag", {"s": 2}, 2, 1, None, False),
+    ("lagc", {"groups": 2, "s": 1, "L": 1.0}, 2, 3, 0.5, False),
+]
+
+
+@dataclass
+class Played:
+    trainer: LazyTrainer
+    scheme: Lazy
+    record: MemoryRecord
+
+
+def play(
+    name: str, params: dict[str, float | int | str], problem: Regression, delays: FloatArray, steps: int,
+    replay: MemoryRecord | None = None,
+) -> Played:  # fmt: skip
+    plan = JobPlan(problem.models, steps)
+    trainer = LazyTrainer(problem, plan)
+    asked = [line.asked for line in replay.rounds] if replay else []
+    source = ReplayedDistances([pair for pairs in asked for pair in pairs]) if replay else trainer
+    distances = RecordedDistances(source)
+    context = Context(6, plan.jobs, models=plan.models, distances=distances)
+    scheme = build_scheme(name, params | {"alpha": RATE, "D": 4}, context)
+    assert isinstance(scheme, Lazy)
+    record = MemoryRecord()
+    trainer.loop = Loop(
+        scheme=scheme,
+        plan=plan,
+        rounds=Rounds(scheme, plan, Earliest(), Limits()),
+        fleet=ProfileFleet(DelayTable(delays, 6), LoadModel(), trainer.compute),
+        trainer=trainer,
+        recorder=record,
+        asked=distances.take,
+    )
+    trainer.loop.run()
+    trainer.loop.drain(1e9)
+    return Played(trainer, scheme, record)
+
+
+@pytest.mark.parametrize(("name", "params", "shards", "chunks", "smoothness", "by_worker"), CASES, ids=str)
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**31), models=st.integers(1, 2))
+def test_iterates_are_those_of_shard_level_lag(
+    name: str,
+    params: dict[str, float | int | str],
+    shards: int,
+    chunks: int,
+    smoothness: float | None,
+    by_worker: bool,
+    seed: int,
+    models: int,
+) -> None:
+    delays = np.random.default_rng(seed).exponential(1.0, size=(9, 6)) + 0.1
+    problem = Regression(shards, chunks, models, seed)
+    steps = 25
+    played = play(name, params, problem, delays, steps)
+    expected = [
+        shard_level_lag(problem, m, steps, 4, (1.0 if by_worker else 10.0) / 4, smoothness, by_worker)
+        for m in range(models)
+    ]
+    for got, (w, _) in zip(played.trainer.w, expected, strict=True):
+        np.testing.assert_allclose(got, w, rtol=1e-9, atol=1e-12)
+    uploads = sum(count for _, count in expected)
+    assert played.scheme.uploads == uploads
+    assert uploads < models * steps * shards, "something was saved"
+
+
+def test_a_record_of_a_lazy_run_replays_with_the_recorded_distances() -> None:
+    problem = Regression(6, 1, 2)
+    delays = np.random.default_rng(0).exponential(1.0, size=(9, 6)) + 0.1
+    first = play("lag-ps", {}, problem, delays, 20)
+    again = play("lag-ps", {}, problem, delays, 20, replay=first.record)
+    assert again.record.lines == first.record.lines
+
+
+def test_a_replay_that_asks_something_else_says_so() -> None:
+    replay = ReplayedDistances([("w2-0", 1.0)])
+    with pytest.raises(GradmuxError, match="asks for the distance w3-1, but the record goes on with w2-0"):
+        replay.weights(3, 1)
+
+
+def test_by_hand() -> None:
+    """The example of the module: step 1 asks nobody, step 2 asks both."""
+
+    class Moves:
+        def weights(self, job: int, other: int) -> float:
+            return (2.0 * (job - other)) ** 2
+
+        def gradients(self, key: Key, other: Key) -> float:
+            raise AssertionError("L is given")
+
+    context = Context(2, 3, distances=Moves())
+    scheme = build_scheme("lag-ps", {"alpha": 1.0, "D": 1, "xi": 1.0, "L": 0.8}, context)
+    asked = []
+    for t in range(3):
+        tasks = scheme.assign(t)
+        asked.append(sorted(tasks))
+        for worker in tasks:
+            scheme.heard(Key(t, worker, 0))
+        assert scheme.decodable(t)
+        assert scheme.decode(t).weights == {Key(t if asked[t] else 0, w, 0): 1.0 for w in range(2)}
+        scheme.end_round(t)
+    assert asked == [[0, 1], [], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("lag-wk", {"alpha": 0.0}, "alpha .* must be positive"),
+        ("lag-ps", {"alpha": 1.0, "D": 0}, "D .* too small"),
+        ("g-lag", {"alpha": 1.0, "s": 6}, "use 0 <= s <= 5"),
+        ("lagc", {"alpha": 1.0, "s": 3, "groups": 2, "L": 1.0}, "use s <= 2, or at most 1 groups"),
+        ("lagc", {"alpha": 1.0, "s": 1, "groups": 9, "L": 1.0}, "groups = 9 does not fit 6 workers"),
+        ("lagc", {"alpha": 1.0, "s": 1, "groups": 2}, "L .* must be given"),
+    ],
+)
+def test_bad_parameters_get_one_line(name: str, params: dict[str, float | int | str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_scheme(name, params, Context(6, 4))
