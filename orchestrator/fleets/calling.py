@@ -1,0 +1,138 @@
+"""What every fleet that invokes a real function shares: which function, how patient, how fast to grow.
+
+Pure, but for the random jitter: the instant is always passed in. Read next: `lambda_fleet.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import quote
+
+from lambda_worker.contract import MAX_REQUEST_BYTES, Request, encode_request
+from orchestrator.errors import ConfigError
+from orchestrator.fleets.replies import Verdict
+from orchestrator.ports import Invocation, Outcome
+
+SILENCE_S = 120.0
+"""An answer may take so much longer than the function's timeout: cold starts, and the emulator's queue for a core."""
+CONNECT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """The Lambda function that workers are."""
+
+    name: str
+    """name, or ARN in any of its forms"""
+    qualifier: str | None = None
+    """version or alias"""
+    timeout_s: float = 60.0
+    """its own timeout"""
+
+    def path(self) -> str:
+        """Of its Invoke URL, percent-encoded as botocore does it."""
+        path = f"/2015-03-31/functions/{quote(self.name, safe='-._~')}/invocations"
+        return f"{path}?Qualifier={quote(self.qualifier, safe='-._~')}" if self.qualifier else path
+
+
+class MakesRequests(Protocol):
+    """What a fleet asks for the content of its calls: `training.requests.RequestBuilder`."""
+
+    def build(self, call: Invocation) -> Request: ...
+    def warm(self, call: Invocation) -> Request: ...
+
+
+def request_body(request: Request) -> bytes:
+    """The JSON of a request. Raises ConfigError when AWS would not take it."""
+    body = encode_request(request)
+    if len(body) > MAX_REQUEST_BYTES:
+        raise ConfigError(
+            f"round {request.round}, worker {request.worker}: its request has {len(body)} bytes, AWS takes "
+            f"{MAX_REQUEST_BYTES}: use more workers, a smaller batch, or weights through S3"
+        )
+    return body
+
+
+# --- repeating calls that did not run ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a call that did not run is repeated before it counts as throttled or unreachable."""
+
+    throttled_s: float = 60.0
+    """of 429s"""
+    unavailable_s: float = 60.0
+    """of 5xx, refused connections and expired credentials"""
+    first_wait_s: float = 0.1
+    """longest first wait; it doubles"""
+    longest_wait_s: float = 2.0
+
+
+IMPATIENT = Patience(throttled_s=3.0, unavailable_s=3.0)
+"""Of checks that somebody waits for."""
+OUTCOMES = {
+    Verdict.THROTTLED: Outcome.THROTTLED,
+    Verdict.UNAVAILABLE: Outcome.UNREACHABLE,
+    Verdict.EXPIRED: Outcome.UNREACHABLE,
+    Verdict.REFUSED: Outcome.UNREACHABLE,
+    Verdict.LOST: Outcome.UNREACHABLE,
+    Verdict.SILENT: Outcome.TIMED_OUT,
+}
+"""What a call has come to that is not repeated (any more)."""
+
+
+@dataclass(slots=True)
+class Backoff:
+    """The waits of one call: exponential, with full jitter, so that refused calls do not come back all at once."""
+
+    patience: Patience
+    start_s: float
+    randomness: random.Random = field(default_factory=random.Random)
+    repeats: int = 0
+
+    def wait_s(self, verdict: Verdict, now_s: float) -> float | None:
+        """How long to wait before the call is repeated; None: not again."""
+        limits = {
+            Verdict.THROTTLED: self.patience.throttled_s,
+            Verdict.UNAVAILABLE: self.patience.unavailable_s,
+            Verdict.EXPIRED: self.patience.unavailable_s,
+        }
+        if verdict not in limits or now_s - self.start_s >= limits[verdict]:
+            return None
+        longest = min(self.patience.longest_wait_s, self.patience.first_wait_s * 2**self.repeats)
+        self.repeats += 1
+        return self.randomness.uniform(0.0, longest)
+
+
+# --- growing -----------------------------------------------------------------------------------------------------
+
+
+ROUNDING = 1e-9
+"""A wait just over has earned its token, whatever rounding made of it."""
+
+
+class Ramp:
+    """Holds calls back that AWS would refuse: a function grows by 1,000 sandboxes in 10 s, and not faster.
+
+    Only new heights count: calls that fit into what was in flight before find sandboxes waiting.
+    """
+
+    def __init__(self, burst: int = 1000, per_s: float = 100.0) -> None:
+        self._burst, self._per_s = burst, per_s
+        self._peak = 0
+        self._tokens, self._at_s = float(burst), 0.0
+
+    def wait_s(self, in_flight: int, now_s: float) -> float:
+        """How long a call must wait that would be number `in_flight`; 0: it may go, and is counted."""
+        if in_flight <= self._peak:
+            return 0.0
+        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._per_s)
+        self._at_s = now_s
+        if self._tokens < 1.0 - ROUNDING:
+            return (1.0 - self._tokens) / self._per_s
+        self._tokens -= 1.0
+        self._peak = in_flight
+        return 0.0

@@ -1,0 +1,49 @@
+"""Credentials for signing, read without ever holding up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
+from botocore.exceptions import BotoCoreError
+
+RECHECK_S = 30.0
+"""How old a copy may be of credentials that expire."""
+
+
+class CredentialTrouble(Exception):
+    """New credentials could not be had. One line."""
+
+
+class CredentialSource:
+    """A copy of a session's credentials, renewed in a thread when botocore says that they expire soon."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._copy: ReadOnlyCredentials | None = None
+        self._copied_s = 0.0
+        self._renewing = asyncio.Lock()
+
+    async def get(self) -> ReadOnlyCredentials:
+        """Credentials that are valid now. Raises CredentialTrouble."""
+        now_s = asyncio.get_running_loop().time()
+        if self._copy is not None and not (self._expire() and now_s - self._copied_s > RECHECK_S):
+            return self._copy
+        async with self._renewing:
+            if self._copy is None or self._copied_s < now_s:
+                self._copy, self._copied_s = await self._renewed(), now_s
+            return self._copy
+
+    def forget(self) -> None:
+        """AWS calls them expired: ask for new ones next time."""
+        self._copy = None
+
+    def _expire(self) -> bool:
+        return isinstance(self._credentials, RefreshableCredentials)
+
+    async def _renewed(self) -> ReadOnlyCredentials:
+        read = self._credentials.get_frozen_credentials  # asks the network when it must
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, read) if self._expire() else read()
+        except (BotoCoreError, OSError) as error:
+            raise CredentialTrouble(f"credentials cannot be renewed: {error}") from error

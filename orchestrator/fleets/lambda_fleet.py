@@ -1,0 +1,250 @@
+"""Workers on AWS Lambda, or on the emulator, over one fast HTTP client: the client must never be the straggler.
+
+One event loop in a thread of its own sends one POST per attempt. What did not run (429, 5xx, no connection) is repeated
+there within the fleet's patience; what may have run is never sent again, but reported, and the loop decides. botocore
+gives credentials and endpoint, `signing.py` signs, `replies.py` says what an answer means. Knows neither schemes nor
+tensors. Read next: `replies.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import ssl
+import time
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import aiohttp
+import botocore.session
+from botocore.httpsession import get_cert_path
+from botocore.utils import get_environ_proxies
+from yarl import URL
+
+from lambda_worker.contract import Request
+from orchestrator.aws import find_credentials, new_session, resolve_endpoint
+from orchestrator.errors import PreflightError
+from orchestrator.fleets.background import BackgroundLoop
+from orchestrator.fleets.calling import (
+    CONNECT_S,
+    IMPATIENT,
+    OUTCOMES,
+    SILENCE_S,
+    Backoff,
+    Function,
+    MakesRequests,
+    Patience,
+    Ramp,
+    request_body,
+)
+from orchestrator.fleets.credentials import CredentialSource, CredentialTrouble
+from orchestrator.fleets.inbox import Inbox
+from orchestrator.fleets.replies import Answer, ReplyReader, Verdict, ended
+from orchestrator.fleets.signing import Signer, Target
+from orchestrator.ports import Arrival, Invocation, Store
+
+IDLE_CONNECTION_S = 50.0
+KEEPALIVE_PROBE_S = 60
+"""Middle boxes forget connections that are idle for some minutes, and a function may compute for 15."""
+HEAVY_BYTES = 65_536
+"""Replies from this size on are read in a thread, so that they do not hold up the others."""
+READERS = 4
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class LambdaFleet:
+    """`ports.Fleet` over Lambda's Invoke API."""
+
+    def __init__(
+        self,
+        function: Function,
+        requests: MakesRequests,
+        store: Store,
+        *,
+        run: str,
+        session: botocore.session.Session | None = None,
+        endpoint_url: str | None = None,
+        patience: Patience | None = None,
+        log_tail: bool = True,
+        seed: int | None = None,
+    ) -> None:
+        """Opens no connection yet.
+
+        `store` is where workers spill results. `endpoint_url` None: AWS_ENDPOINT_URL_LAMBDA, AWS_ENDPOINT_URL, the
+        profile, or AWS itself. `log_tail` asks for Lambda's own account of time and memory with every answer; without
+        it bills are estimated from the workers' clocks. `seed` is that of the jitter.
+        Raises: PreflightError without region or credentials.
+        """
+        session = session or new_session()
+        self.endpoint = resolve_endpoint(session, "lambda", endpoint_url)
+        self._function, self._requests, self._reader = function, requests, ReplyReader(run, store)
+        self._target = Target.of(f"{self.endpoint.url}{function.path()}")
+        self._headers = {"X-Amz-Invocation-Type": "RequestResponse", "X-Amz-Log-Type": "Tail" if log_tail else "None"}
+        self._url = URL(self._target.url, encoded=True)
+        self._signer = Signer("lambda", self.endpoint.region)
+        self._patience, self._randomness = patience or Patience(), random.Random(seed)
+        self._inbox, self._ramp = Inbox(), Ramp()
+        self._running = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reply")
+        self._credentials = CredentialSource(find_credentials(session))
+        self._background = BackgroundLoop("lambda-fleet")
+        self._http = self._background.run(_open_client(session, self._target, function.timeout_s))
+
+    # --- ports.Fleet ---------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self._inbox.now()
+
+    def invoke(self, invocations: Sequence[Invocation]) -> float:
+        requests = [self._requests.build(call) for call in invocations]
+        start_s = self._inbox.expect(len(invocations))
+        self._background.post(self._start, invocations, requests)
+        return start_s
+
+    def next(self, until_s: float | None) -> Arrival | None:
+        return self._inbox.take(until_s)
+
+    def close(self) -> None:
+        self._inbox.abandon()
+        if not self._http.closed:
+            self._background.run(self._shut())
+        self._background.stop()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    # --- before the first round ----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Asks Lambda whether it would run the function (a dry run, free). Raises PreflightError that says why not."""
+        headers = {**self._headers, "X-Amz-Invocation-Type": "DryRun"}
+        answer = self._background.run(self._ask(b"{}", headers, IMPATIENT))
+        if answer.verdict is not Verdict.ANSWERED:
+            raise PreflightError(f"function {self._function.name} at {self.endpoint.url}: {answer.reason}")
+
+    def warm(self, invocations: Sequence[Invocation]) -> list[Arrival]:
+        """Has workers started, connections opened, models and data read, as these invocations will need them.
+
+        Their jobs must be published. Returns when all have answered.
+        """
+        requests = [self._requests.warm(call) for call in invocations]
+
+        async def warm_all() -> list[Arrival]:
+            calls = zip(invocations, requests, strict=True)
+            return await asyncio.gather(*(self._call(call, request) for call, request in calls))
+
+        return self._background.run(warm_all())
+
+    # --- in the event loop's thread ------------------------------------------------------------------------------
+
+    def _start(self, invocations: Sequence[Invocation], requests: Sequence[Request]) -> None:
+        for call, request in zip(invocations, requests, strict=True):
+            task = asyncio.create_task(self._serve(self._call(call, request)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, arriving: Coroutine[Any, Any, Arrival]) -> None:
+        """Whatever goes wrong here must end the run, not leave it waiting."""
+        try:
+            self._inbox.put(await arriving)
+        except Exception as error:
+            self._inbox.fail(error)
+
+    async def _call(self, call: Invocation, request: Request) -> Arrival:
+        """One attempt, from the request to what came of it."""
+        body = request_body(request)
+        await self._climb()
+        self._running += 1
+        try:
+            answer = await self._ask(body, self._headers, self._patience)
+        finally:
+            self._running -= 1
+        if answer.verdict is not Verdict.ANSWERED:
+            return ended(call, OUTCOMES[answer.verdict], answer.reason)
+        return await self._read(call, answer)
+
+    async def _climb(self) -> None:
+        """Waits while one more call would grow the function faster than AWS lets it."""
+        while (wait_s := self._ramp.wait_s(self._running + 1, self.now())) > 0:
+            await asyncio.sleep(wait_s)
+
+    async def _ask(self, body: bytes, headers: dict[str, str], patience: Patience) -> Answer:
+        """Posts until the call has run, or may have, or patience is over."""
+        backoff = Backoff(patience, self.now(), self._randomness)
+        while True:
+            answer = await self._post(body, headers)
+            wait_s = backoff.wait_s(answer.verdict, self.now())
+            if wait_s is None:
+                return answer
+            if answer.verdict is Verdict.EXPIRED:
+                self._credentials.forget()
+            await asyncio.sleep(wait_s)
+
+    async def _post(self, body: bytes, headers: dict[str, str]) -> Answer:
+        """Exactly one POST, and what became of it."""
+        try:
+            signed = self._signer.sign(self._target, headers, body, await self._credentials.get(), time.time())
+            async with self._http.post(self._url, data=body, headers=signed, allow_redirects=False) as response:
+                return Answer.from_http(response.status, response.headers, await response.read())
+        except CredentialTrouble as error:
+            return Answer(Verdict.EXPIRED, str(error))
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return Answer(Verdict.UNAVAILABLE, f"no connection to {self.endpoint.url}: {error}")
+        except aiohttp.SocketTimeoutError:
+            return Answer.silent(self._function.timeout_s + SILENCE_S)
+        except (aiohttp.ClientError, OSError) as error:
+            return Answer(Verdict.LOST, f"the connection broke: {type(error).__name__}: {error}")
+
+    async def _read(self, call: Invocation, answer: Answer) -> Arrival:
+        """Reads a reply; a large one, or one whose results lie in the store, in a thread."""
+        run_in_thread = asyncio.get_running_loop().run_in_executor
+        heavy = len(answer.body) >= HEAVY_BYTES
+        if heavy:
+            parsed = await run_in_thread(self._readers, self._reader.parse, call, answer)
+        else:
+            parsed = self._reader.parse(call, answer)
+        if isinstance(parsed, Arrival):
+            return parsed
+        if heavy or any(result.key is not None for result in parsed.results):
+            return await run_in_thread(self._readers, self._reader.finish, call, parsed, answer.log_result)
+        return self._reader.finish(call, parsed, answer.log_result)
+
+    async def _shut(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._http.close()
+
+
+async def _open_client(session: botocore.session.Session, target: Target, timeout_s: float) -> aiohttp.ClientSession:
+    """A client without limits of its own, cookies or decompression."""
+    url = URL(target.url, encoded=True)
+    local = url.host in LOOPBACK
+    authority = session.get_config_variable("ca_bundle")
+    context = ssl.create_default_context(cafile=get_cert_path(authority or True)) if url.scheme == "https" else True
+    connector = aiohttp.TCPConnector(
+        limit=0, ssl=context, keepalive_timeout=IDLE_CONNECTION_S, ttl_dns_cache=300, socket_factory=_socket
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=timeout_s + SILENCE_S),
+        headers={"User-Agent": "gradmux"},
+        skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type"),
+        auto_decompress=False,
+        proxy=None if local else get_environ_proxies(target.url).get(url.scheme),
+        read_bufsize=1 << 20,
+    )
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket whose connection is probed while nothing is said on it."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_PROBE_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_PROBE_S)
+    return made

@@ -1,0 +1,248 @@
+"""What came back over HTTP -> what it means: an Arrival, or that the call may be repeated.
+
+Lambda reports in three places: the status (was the call taken?), X-Amz-Function-Error (did the function end well?) and
+the reply itself (did each task?). All of it ends here as `Outcome` and one error text. Knows no HTTP client.
+Read next: `lambda_fleet.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from lambda_worker.contract import ContractError, Reply, Result, VersionError, decode_result, parse_reply
+from orchestrator.errors import PreflightError
+from orchestrator.ports import Arrival, Invocation, Outcome, Store
+from orchestrator.training.gradients import CodedResult
+
+STACK_LINES = 8
+LOG_LINES = 6
+RETRIED_CONFLICTS = ("ResourceConflictException", "SnapStartNotReadyException")
+"""409: the function is just being updated or started."""
+EXPIRED = ("ExpiredTokenException", "ExpiredToken")
+LAMBDAS_LINES = ("START RequestId", "END RequestId", "REPORT RequestId", "INIT_START")
+REPORT = re.compile(
+    r"Duration: ([\d.]+) ms\s+Billed Duration: ([\d.]+) ms\s+Memory Size: (\d+) MB\s+Max Memory Used: (\d+) MB"
+    r"(?:\s+Init Duration: ([\d.]+) ms)?"
+)
+
+
+class Verdict(StrEnum):
+    """What became of one POST."""
+
+    ANSWERED = "answered"
+    """the function ran, well or not"""
+    THROTTLED = "throttled"
+    """429: it did not run"""
+    UNAVAILABLE = "unavailable"
+    """5xx, or no connection: it did not run"""
+    EXPIRED = "expired"
+    """the credentials are too old"""
+    REFUSED = "refused"
+    """any other 4xx: it will not run, however often one asks"""
+    LOST = "lost"
+    """the connection broke after the request was sent: nobody knows whether it ran"""
+    SILENT = "silent"
+    """no answer in longer than the function may take"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one POST came to."""
+
+    verdict: Verdict
+    reason: str = ""
+    """one line, unless answered"""
+    body: bytes = b""
+    function_error: bool = False
+    """the function failed; the body says how"""
+    log_result: str = ""
+    """base64 of the log's last 4 KB"""
+
+    @classmethod
+    def from_http(cls, status: int, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Reads status and headers (a mapping that ignores case)."""
+        if status < 300:
+            failed = "X-Amz-Function-Error" in headers
+            return cls(Verdict.ANSWERED, "", body, failed, headers.get("X-Amz-Log-Result", ""))
+        return cls.refused(status, headers.get("x-amzn-ErrorType", "").partition(":")[0], _message(body))
+
+    @classmethod
+    def refused(cls, status: int, name: str, message: str) -> Answer:
+        """An error of the Lambda API itself: the function did not run."""
+        name = name or f"HTTP {status}"
+        return cls(_refusal(status, name), f"{name}: {message}")
+
+    @classmethod
+    def silent(cls, limit_s: float) -> Answer:
+        """Nothing came for so long."""
+        return cls(Verdict.SILENT, f"no answer within {limit_s:g} s, longer than the function may take")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Lambda's own account of one invocation, from the tail of its log."""
+
+    duration_s: float = 0.0
+    billed_s: float = 0.0
+    memory_mb: int = 0
+    max_memory_mb: int = 0
+    cold: bool = False
+    log: str = ""
+    """the function's own last lines"""
+
+    @classmethod
+    def of(cls, log_result: str) -> Report:
+        """Zeros where there is no report."""
+        tail = base64.b64decode(log_result).decode("utf-8", "replace") if log_result else ""
+        found = REPORT.search(tail, max(0, tail.rfind("REPORT RequestId")))
+        own = [line for line in tail.splitlines() if line.strip() and not line.startswith(LAMBDAS_LINES)]
+        log = "\n".join(own[-LOG_LINES:])
+        if found is None:
+            return cls(log=log)
+        duration, billed, memory, used, init = found.groups()
+        return cls(float(duration) / 1e3, float(billed) / 1e3, int(memory), int(used), init is not None, log)
+
+
+class ReplyReader:
+    """Turns the answers of one run's invocations into arrivals. Their `at_s` is left to the inbox."""
+
+    def __init__(self, run: str, store: Store) -> None:
+        """`store` is where workers put results that do not fit into their replies."""
+        self._run, self._store = run, store
+
+    def parse(self, call: Invocation, answer: Answer) -> Reply | Arrival:
+        """The reply, or why there is none. Raises PreflightError when the worker speaks another contract version."""
+        report = Report.of(answer.log_result)
+        if answer.function_error:
+            outcome, error = _function_failure(answer.body, report)
+            return ended(call, outcome, error, report)
+        try:
+            reply = parse_reply(answer.body)
+            self._check_identity(call, reply)
+        except VersionError as error:
+            raise PreflightError(str(error)) from error
+        except ContractError as error:
+            return ended(call, Outcome.FAILED, f"reply: {error}", report)
+        return reply
+
+    def finish(self, call: Invocation, reply: Reply, log_result: str) -> Arrival:
+        """The arrival with its results: decoded, checked by CRC, fetched where they were spilled."""
+        results: dict[int, CodedResult] = {}
+        skipped: list[int] = []
+        troubles: list[str] = []
+        for result in reply.results:
+            if result.status == "ok":
+                try:
+                    results[result.slot] = self._decode(result)
+                except (ContractError, FileNotFoundError) as error:
+                    troubles.append(str(error))
+            elif result.status == "skipped":
+                skipped.append(result.slot)
+            elif result.status == "failed":
+                troubles.append(result.error or "failed")
+        report, timing = Report.of(log_result), reply.timing
+        handled_s = timing.compute_s + timing.read_s + timing.write_s
+        return Arrival(
+            round=call.round,
+            worker=call.worker,
+            attempt=call.attempt,
+            at_s=0.0,
+            outcome=_outcome(reply, bool(results or skipped), bool(troubles)),
+            slots=tuple(results),
+            results=results,
+            skipped=tuple(skipped),
+            billed_s=report.billed_s or handled_s,
+            worker_s=report.duration_s or handled_s,
+            cold=report.cold or timing.cold,
+            error=troubles[0] if troubles else "",
+            epoch=call.epoch,
+        )
+
+    def _decode(self, result: Result) -> CodedResult:
+        if result.buffer is not None:
+            return CodedResult(*decode_result(result.buffer))
+        assert result.key is not None, "checked by parse_reply"
+        return CodedResult(*decode_result(self._store.get(result.key)))
+
+    def _check_identity(self, call: Invocation, reply: Reply) -> None:
+        """Raises ContractError when the reply answers another invocation, or one of another life of the run."""
+        got = (reply.run, reply.epoch, reply.round, reply.worker, reply.attempt)
+        wanted = (self._run, call.epoch, call.round, call.worker, call.attempt)
+        if got != wanted:
+            raise ContractError(f"answers (run, epoch, round, worker, attempt) = {got}, asked was {wanted}")
+
+
+def ended(call: Invocation, outcome: Outcome, error: str, report: Report | None = None) -> Arrival:
+    """The arrival of an invocation without results."""
+    report = report or Report()
+    return Arrival(
+        round=call.round,
+        worker=call.worker,
+        attempt=call.attempt,
+        at_s=0.0,
+        outcome=outcome,
+        billed_s=report.billed_s,
+        worker_s=report.duration_s,
+        cold=report.cold,
+        error=error,
+        epoch=call.epoch,
+    )
+
+
+def _outcome(reply: Reply, any_good: bool, any_bad: bool) -> Outcome:
+    """OK when anything came of it: what is missing is missing."""
+    if any_good or reply.op == "warm":
+        return Outcome.OK if any_good or not any_bad else Outcome.FAILED
+    cancelled = any(result.status == "cancelled" for result in reply.results)
+    return Outcome.CANCELLED if cancelled and not any_bad else Outcome.FAILED
+
+
+def _refusal(status: int, name: str) -> Verdict:
+    if status == 429:
+        return Verdict.THROTTLED
+    if status >= 500 or name in RETRIED_CONFLICTS:
+        return Verdict.UNAVAILABLE
+    return Verdict.EXPIRED if name in EXPIRED else Verdict.REFUSED
+
+
+def _message(body: bytes) -> str:
+    """The text of an API error."""
+    document = _json(body)
+    text = document.get("message") or document.get("Message")
+    return str(text or body[:200].decode("utf-8", "replace")).strip().replace("\n", " ")
+
+
+def _function_failure(body: bytes, report: Report) -> tuple[Outcome, str]:
+    """What a function error was. Raises PreflightError when the worker refused our contract version."""
+    document = _json(body)
+    kind, message = str(document.get("errorType", "")), str(document.get("errorMessage", "")).strip()
+    if kind == VersionError.__name__:
+        raise PreflightError(message)
+    text = f"{kind}: {message}" if kind else message or "function error"
+    stack = document.get("stackTrace")
+    lines = [str(line).rstrip() for line in stack] if isinstance(stack, list) else report.log.splitlines()
+    return _failure_kind(kind, message, report), "\n".join([text, *lines[-STACK_LINES:]])
+
+
+def _failure_kind(kind: str, message: str, report: Report) -> Outcome:
+    if kind == "Sandbox.Timedout" or "Task timed out after" in message:
+        return Outcome.TIMED_OUT
+    full = report.max_memory_mb >= report.memory_mb  # also when there is no report
+    if kind in ("Runtime.OutOfMemory", "MemoryError") or ("signal: killed" in message and full):
+        return Outcome.OUT_OF_MEMORY
+    return Outcome.CRASHED if kind == "Runtime.ExitError" else Outcome.FAILED
+
+
+def _json(body: bytes) -> Mapping[str, Any]:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,73 @@
+"""The inbox between a fleet's threads and the loop."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from orchestrator.errors import PreflightError
+from orchestrator.fleets.inbox import Inbox
+from orchestrator.ports import Arrival, Outcome
+
+
+def arrival(worker: int, *, final: bool = True) -> Arrival:
+    return Arrival(round=0, worker=worker, attempt=1, at_s=-1.0, outcome=Outcome.OK, final=final)
+
+
+def test_arrivals_of_many_threads_come_in_the_order_of_their_stamps() -> None:
+    inbox = Inbox()
+    inbox.expect(200)
+
+    def put_fifty(first: int) -> None:
+        for worker in range(first, first + 50):
+            inbox.put(arrival(worker))
+
+    threads = [threading.Thread(target=put_fifty, args=(first,)) for first in range(0, 200, 50)]
+    for thread in threads:
+        thread.start()
+    taken = [inbox.take(None) for _ in range(200)]
+    stamps = [a.at_s for a in taken if a is not None]
+    assert len(stamps) == 200
+    assert stamps == sorted(stamps)
+    assert {a.worker for a in taken if a is not None} == set(range(200))
+    assert inbox.take(None) is None
+
+
+def test_early_messages_leave_their_invocation_in_flight() -> None:
+    inbox = Inbox()
+    inbox.expect(1)
+    inbox.put(arrival(0, final=False))
+    assert inbox.in_flight == 1
+    inbox.put(arrival(0))
+    assert inbox.in_flight == 0
+    assert [a.final for a in (inbox.take(None), inbox.take(None)) if a is not None] == [False, True]
+
+
+def test_what_came_after_until_stays() -> None:
+    inbox = Inbox()
+    inbox.expect(1)
+    until = inbox.now()
+    time.sleep(0.002)
+    inbox.put(arrival(0))
+    assert inbox.take(until) is None
+    assert inbox.take(None) is not None
+
+
+def test_trouble_wakes_who_waits_and_is_raised() -> None:
+    inbox = Inbox()
+    inbox.expect(1)
+    threading.Timer(0.01, lambda: inbox.fail(PreflightError("gone"))).start()
+    with pytest.raises(PreflightError, match="gone"):
+        inbox.take(None)
+    inbox.fail(PreflightError("later"))
+    with pytest.raises(PreflightError, match="gone"):
+        inbox.take(inbox.now() + 10)
+
+
+def test_abandoning_wakes_who_waits() -> None:
+    inbox = Inbox()
+    inbox.expect(1)
+    threading.Timer(0.01, inbox.abandon).start()
+    assert inbox.take(None) is None
