@@ -26,6 +26,7 @@ def save_heat_map(profile: DelayProfile, path: Path | str) -> None:
     target = _target(path)
     figure = _figure()
     axes = figure.add_subplot()
+    from matplotlib import colormaps
     from matplotlib.colors import LogNorm
 
     answered = profile.delays_s[~profile.failed]
@@ -35,9 +36,8 @@ def save_heat_map(profile: DelayProfile, path: Path | str) -> None:
         norm=LogNorm(low_s, max(high_s, low_s * 1.001)),
         aspect="auto",
         interpolation="nearest",
-        cmap="viridis",
+        cmap=colormaps["viridis"].with_extremes(bad="tab:red"),
     )
-    image.cmap.set_bad("tab:red")
     axes.set(xlabel="worker", ylabel="round", title=profile.name or "delays")
     figure.colorbar(image, ax=axes, label="seconds")
     figure.savefig(target)

@@ -158,7 +158,7 @@ def _straggling(straggles: BoolArray, usable: BoolArray, mu: float) -> Stragglin
         repeat_ratio=_ratio(_pairs(straggles.astype(np.float64)), _pairs(expected)),
         correlation=_ratio(_pairs(surplus), _pairs_at_most(surplus)),
         lag1_correlation=_lag1(surplus),
-        neighbour_correlation=_neighbours(surplus.sum(axis=0)),
+        neighbour_correlation=_neighbours(surplus.sum(axis=0)[usable.any(axis=0)]),
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from orchestrator.delays import DelayProfile
 from orchestrator.errors import ConfigError
+from orchestrator.fleets.profile_fleet import DelayTable
 
 
 @st.composite
@@ -135,6 +136,15 @@ def test_workers_are_chosen_anew_each_round_and_alike_for_equal_seeds() -> None:
     assert not chosen.same_as(profile.choose_workers(8, seed=4))
     assert len({tuple(row) for row in chosen.delays_s.tolist()}) == 200
     assert len(set(chosen.delays_s.ravel().tolist())) == 64
+
+
+@pytest.mark.parametrize("workers", [1, 5, 16])
+def test_workers_are_those_that_a_fleet_over_the_profile_takes(workers: int) -> None:
+    profile = DelayProfile(np.arange(48.0).reshape(3, 16))
+    chosen, table = profile.choose_workers(workers, seed=5, rounds=7), DelayTable(profile.delays_s, workers, seed=5)
+    for round_index in range(7):
+        taken = [table.delay_s(round_index, worker, attempt=1) for worker in range(workers)]
+        assert chosen.delays_s[round_index].tolist() == taken
 
 
 def test_choosing_all_workers_keeps_their_order() -> None:
