@@ -98,7 +98,7 @@ class DelayProfile:
         """`workers` columns drawn without replacement for each round; round t uses row t mod rows.
 
         The draws are those of `fleets.profile_fleet.DelayTable`: what is computed on the result agrees with a run over
-        the whole profile. All columns keep their order when all are asked for. Raises ConfigError for more than there are.
+        the whole profile. All columns keep their order when all are asked for. Raises ConfigError for more than that.
         """
         _check_count("workers", workers)
         if workers > self.workers:
