@@ -236,8 +236,7 @@ class Loop:
         held = self._scheme.needs_weights()
         over = [job for job in self._applied if job <= last and job not in held]
         for job in over:
-            if job in self._published:
-                self._trainer.retire(job)
+            self._trainer.retire(job)
         self._applied = [job for job in self._applied if job not in set(over)]
 
     def _flush(self) -> None:

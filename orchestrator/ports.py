@@ -135,5 +135,5 @@ class Trainer(Protocol):
         ...
 
     def retire(self, job: int) -> None:
-        """No worker will need the snapshot of `job` any more."""
+        """Nobody will refer to the weights that `job` started from any more; it may never have been published."""
         ...

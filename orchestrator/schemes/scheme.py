@@ -159,7 +159,7 @@ class Scheme(Protocol):
 
     @property
     def reuses_results(self) -> bool:
-        """True when a decode may use results of earlier jobs (lazy schemes): chunks are then the same rows in every step."""
+        """True when decodes may use earlier jobs' results (lazy schemes): a chunk is then the same rows every time."""
         ...
 
     def assign(self, t: int) -> Assignment:

@@ -111,8 +111,8 @@ class TorchTrainer:
 
     def retire(self, job: int) -> None:
         """No worker will need the snapshot of `job` any more."""
-        weights = self._snapshots.pop(job)
-        if weights.key is not None:
+        weights = self._snapshots.pop(job, None)
+        if weights is not None and weights.key is not None:
             self._retired.append(weights.key)
         if len(self._retired) >= RETIRED_KEPT:
             self.clean()
@@ -186,6 +186,10 @@ class TorchTrainer:
         output = trained.module(x)
         correct, judged = judge(output, y)
         return float(trained.model.loss.total(output, y)), float(correct.sum()), float(judged.sum())
+
+    def parameters(self, model: int) -> Array:
+        """(p,) a copy of all parameters of a model as they are now, flat, in its own dtype."""
+        return flat.flatten(self._trained[model].model.parameters).numpy()
 
     def state(self, model: int) -> ModelState:
         """All that a later life of the run needs to go on with this model, bit for bit."""

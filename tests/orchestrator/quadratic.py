@@ -46,7 +46,7 @@ class QuadraticTrainer:
         return StepResult(loss=0.0, count=1, correct=0, gradient_norm=float(np.linalg.norm(gradient)))
 
     def retire(self, job: int) -> None:
-        assert job in self.snapshots
+        assert job in self.order, "only what was applied is let go"
 
     def chunk_gradient(self, job: int, chunk: int, weights: FloatArray) -> FloatArray:
         noise = np.random.default_rng((self._seed, job)).normal(size=(len(self.sizes), self.size))

@@ -1,0 +1,59 @@
+"""A trainer that can say how far weights and gradients have moved: what lazy schemes decide by.
+
+Wraps a `TorchTrainer` and implements `ports.Trainer` and `schemes.scheme.Distances`: it keeps the weights that each job
+started from until the loop retires them. Memory: one parameter vector for each job that is still referred to, at most
+the shards plus the history for every model. Knows no triggers. Read next: `orchestrator/schemes/lazy.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.jobs import JobPlan
+from orchestrator.ports import StepResult
+from orchestrator.schemes.scheme import Key
+from orchestrator.training.gradients import CodedResult, Term
+from orchestrator.training.trainer import TorchTrainer
+
+
+class DistanceTrainer:
+    """Distances are squared Euclidean norms, computed in float64; gradients are sums over samples."""
+
+    def __init__(self, trainer: TorchTrainer, plan: JobPlan, result: Callable[[Key], CodedResult]) -> None:
+        """`result` looks up a result that the loop still holds."""
+        self._trainer, self._plan, self._result = trainer, plan, result
+        self._starts: dict[int, NDArray[np.float64]] = {}
+
+    def publish(self, job: int) -> None:
+        self._trainer.publish(job)
+
+    def step(self, job: int, results: Sequence[Term]) -> StepResult:
+        self._starts[job] = self._now(job)
+        return self._trainer.step(job, results)
+
+    def retire(self, job: int) -> None:
+        self._starts.pop(job, None)
+        self._trainer.retire(job)
+
+    def weights(self, job: int, other: int) -> float:
+        """Between the weights that two jobs of one model start from; each applied already, or the model's next."""
+        return _squared(self._start(job) - self._start(other))
+
+    def gradients(self, key: Key, other: Key) -> float:
+        """Between two results that are both kept."""
+        one, two = (self._result(k).gradient.astype(np.float64) for k in (key, other))
+        return _squared(one - two)
+
+    def _start(self, job: int) -> NDArray[np.float64]:
+        kept = self._starts.get(job)
+        return self._now(job) if kept is None else kept
+
+    def _now(self, job: int) -> NDArray[np.float64]:
+        return self._trainer.parameters(self._plan.model(job)).astype(np.float64)
+
+
+def _squared(difference: NDArray[np.float64]) -> float:
+    return float(difference @ difference)
