@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import boto3
@@ -69,6 +71,46 @@ def test_metadata_listing_and_deletion(s3: Any) -> None:
     assert [each["Key"] for each in s3.list_objects_v2(Bucket=BUCKET, Prefix="list/")["Contents"]] == ["list/a b+c"]
     s3.delete_object(Bucket=BUCKET, Key="list/a b+c")
     assert s3.list_objects_v2(Bucket=BUCKET, Prefix="list/")["KeyCount"] == 0
+
+
+def test_an_object_replaced_is_the_new_one(s3: Any) -> None:
+    for body in (b"old", b"newer"):
+        s3.put_object(Bucket=BUCKET, Key="replaced", Body=body)
+    got = s3.get_object(Bucket=BUCKET, Key="replaced")
+    assert got["Body"].read() == b"newer"
+    assert got["ETag"] == f'"{hashlib.md5(b"newer").hexdigest()}"'
+    s3.delete_object(Bucket=BUCKET, Key="replaced")
+    with pytest.raises(s3.exceptions.NoSuchKey):
+        s3.get_object(Bucket=BUCKET, Key="replaced")
+
+
+def test_a_write_into_no_bucket_is_refused(s3: Any) -> None:
+    with pytest.raises(s3.exceptions.NoSuchBucket):
+        s3.put_object(Bucket="no-such-bucket", Key="k", Body=b"x" * 100_000)
+    assert "no-such-bucket" not in [each["Name"] for each in s3.list_buckets()["Buckets"]]
+
+
+def test_of_many_writers_with_the_same_condition_one_wins(s3: Any) -> None:
+    def write(number: int) -> bool:
+        try:
+            s3.put_object(Bucket=BUCKET, Key="race", Body=str(number).encode(), IfNoneMatch="*")
+        except ClientError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as writers:
+        won = list(writers.map(write, range(32)))
+    assert won.count(True) == 1
+    assert s3.get_object(Bucket=BUCKET, Key="race")["Body"].read() == str(won.index(True)).encode()
+
+
+def test_versions_are_kept_where_they_are_asked_for(s3: Any) -> None:
+    s3.create_bucket(Bucket="bucket-with-versions")
+    s3.put_bucket_versioning(Bucket="bucket-with-versions", VersioningConfiguration={"Status": "Enabled"})
+    first = s3.put_object(Bucket="bucket-with-versions", Key="k", Body=b"first")["VersionId"]
+    s3.put_object(Bucket="bucket-with-versions", Key="k", Body=b"second")
+    assert s3.get_object(Bucket="bucket-with-versions", Key="k")["Body"].read() == b"second"
+    assert s3.get_object(Bucket="bucket-with-versions", Key="k", VersionId=first)["Body"].read() == b"first"
 
 
 def test_a_streamed_upload(s3: Any, shared_emulator: Emulator) -> None:
