@@ -3,7 +3,7 @@
 M-SGC's jobs do not influence each other, so one job shows all; SR-SGC takes workers from job B for job 0, so it plays
 B + 1 jobs. Runs that have come to the same state are followed once. "either" holds the patterns of both models.
 Complete for the sizes in COMPLETE; for the larger ones an even sample of the runs goes on from each round to the next,
-unless the environment has EXHAUSTIVE=1, which takes half an hour and plays them all.
+unless the environment has EXHAUSTIVE=1: that plays them all, for hours at n = W = 4.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError
+from orchestrator.schemes.codes import Code, make_code
 from orchestrator.schemes.scheme import BoolArray, Key
 from tests.orchestrator.schemes.playing import Play, loads, make
 
@@ -73,38 +74,38 @@ def test_loads_are_the_papers(workers: int, burst: int, more: int, data: st.Data
         play.end()
 
 
-def holds(late: BoolArray, burst: int, window: int, most: int) -> bool:
-    """The exact condition of one job with cyclic codes; `late` is (slots, workers), slots 0 .. W-2+B.
+def holds(late: BoolArray, burst: int, window: int, code: Code) -> bool:
+    """The exact condition of one job; `late` is (slots, workers), slots 0 .. W-2+B.
 
-    Every worker straggles at most B times, and for each b the workers that straggle at slot W-1+b or have more than b
-    failures before it are at most lambda.
+    Every worker straggles at most B times, and for each b group b decodes without the workers that straggle at slot
+    W-1+b or have more than b failures before it.
     """
     few = bool((late.sum(axis=0) <= burst).all())
     before = [late[: window - 1 + b].sum(axis=0) > b for b in range(burst)]
-    return few and all((late[window - 1 + b] | before[b]).sum() <= most for b in range(burst))
+    return few and all(code.draw(0, b).covers(~(late[window - 1 + b] | before[b])) for b in range(burst))
 
 
 @settings(max_examples=300)
-@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.data())
+@given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.sampled_from(["fractional", "cyclic"]), st.data())
 def test_a_job_decodes_in_time_exactly_under_the_condition(
-    workers: int, burst: int, more: int, data: st.DataObject
+    workers: int, burst: int, more: int, kind: str, data: st.DataObject
 ) -> None:
     window, most = burst + more, data.draw(st.integers(0, workers - 1))
     slots = window - 1 + burst
     late = np.array(data.draw(st.lists(st.lists(st.sampled_from([False, False, True]), min_size=workers,
                     max_size=workers), min_size=slots, max_size=slots)))  # fmt: skip
-    scheme = make("m-sgc", workers, 1, burst=burst, window=window, max_stragglers=most, code="cyclic")
-    play, could = Play(scheme), True
+    scheme = make("m-sgc", workers, 1, burst=burst, window=window, max_stragglers=most, code=kind)
+    play, code, decoded = Play(scheme), make_code(kind, workers, most, seed=0), False
     for t in range(slots):
         invoked = play.start()
         play.answer(worker for worker in invoked if not late[t, worker])
         # May the next round start? Exactly if nobody straggling from now on would save the job.
         rest = late.copy()
         rest[t + 1 :] = False
-        assert scheme.may_start(t + 1) == holds(rest, burst, window, most)
-        could = scheme.decodable(0)
+        assert scheme.may_start(t + 1) == holds(rest, burst, window, code)
+        decoded = scheme.decodable(0)
         scheme.end_round(t)
-    assert could == holds(late, burst, window, most)
+    assert decoded == holds(late, burst, window, code)
 
 
 @pytest.mark.parametrize("code", ["fractional", "cyclic"])
