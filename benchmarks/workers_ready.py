@@ -71,7 +71,7 @@ def train_on(port: int, function: str, workers: range) -> None:
 def forked(workers: int) -> dict[str, float]:
     """Our way: workers forked from a warmed zygote."""
     began = time.perf_counter()
-    config = EmulatorConfig(handler="benchmarks.workers_ready:train_step", concurrency=workers)
+    config = EmulatorConfig(handler="benchmarks.workers_ready:train_step", preload=("torch",), concurrency=workers)
     with Emulator(config) as emulator:
         up = time.perf_counter()
         emulator.admin.warm(workers)

@@ -36,8 +36,8 @@ class EmulatorConfig:
     """handlers that compute at the same time; 0 for one on each processor"""
     warm: int = 0
     """sandboxes ready before the first call"""
-    preload: tuple[str, ...] = ("torch",)
-    """modules that the zygote imports and warms before it forks the first worker"""
+    preload: tuple[str, ...] = ("torch", "lambda_worker.s3:client")
+    """what the zygote imports (`module`) and calls (`module:function`), once, before it forks the first worker"""
     python_path: tuple[str, ...] = ()
     """directories where workers look for modules, before the usual ones"""
     variables: tuple[tuple[str, str], ...] = ()
