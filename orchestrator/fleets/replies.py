@@ -155,7 +155,7 @@ class ReplyReader:
             attempt=call.attempt,
             at_s=0.0,
             outcome=_outcome(reply, bool(results or skipped), bool(troubles)),
-            slots=tuple(results),
+            slots=tuple(sorted([*results, *skipped])),
             results=results,
             skipped=tuple(skipped),
             billed_s=report.billed_s or handled_s,

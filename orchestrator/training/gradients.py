@@ -71,6 +71,12 @@ def combine(terms: Sequence[Term]) -> CodedResult:
     return CodedResult(total, _add_sums(used))
 
 
+def squared_distance(one: CodedResult, other: CodedResult) -> float:
+    """||g - g'||^2 of two coded gradients, in float64."""
+    difference = one.gradient.astype(np.float64) - other.gradient
+    return float(difference @ difference)
+
+
 class Combiner:
     """The same sum, term by term in any order, with the same bits: position i is the i-th term of `combine`.
 

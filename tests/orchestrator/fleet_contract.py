@@ -88,12 +88,15 @@ class FleetContract:
 
     def test_the_clock_is_the_fleets_and_never_goes_back(self, harness: Harness) -> None:
         with self.opened(harness, [[1, 2, 3, 2]]) as fleet:
-            instants = [fleet.now()]
-            instants.append(fleet.invoke([call(0, worker) for worker in range(4)]))
+            clock = [fleet.now(), fleet.invoke([call(0, worker) for worker in range(4)])]
+            stamps = []
             while (arrival := fleet.next(None)) is not None:
-                instants += [arrival.at_s, fleet.now()]
-            assert instants == sorted(instants)
-            assert instants[0] >= 0.0
+                stamps.append(arrival.at_s)
+                clock.append(fleet.now())
+                assert clock[1] <= stamps[-1] <= clock[-1]
+            assert clock == sorted(clock)
+            assert stamps == sorted(stamps)
+            assert clock[0] >= 0.0
 
     def test_invoke_does_not_wait(self, harness: Harness) -> None:
         with self.opened(harness, [[4, 4]]) as fleet:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.training import gradients
-from orchestrator.training.gradients import CodedResult, Combiner, Term, combine
+from orchestrator.training.gradients import CodedResult, Combiner, Term, combine, squared_distance
 
 
 def make_terms(
@@ -143,3 +143,8 @@ def test_results_that_do_not_fit_together() -> None:
     combiner.add(0, *long)
     with pytest.raises(ValueError, match="must be alike"):
         combiner.add(1, *make_terms(1, 4, "float64")[0])
+
+
+def test_distance_of_gradients() -> None:
+    one, other = (CodedResult(np.array(values, np.float32), np.zeros(1)) for values in ([1, 2, 3], [1, 4, 0]))
+    assert squared_distance(one, other) == 13.0

@@ -1,0 +1,83 @@
+"""Real fleets over an emulator with the real worker, as a harness of the contract suite."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import boto3
+import botocore.session
+import numpy as np
+
+from infra.local import DelayPlan, Emulator, FaultKind, FaultPlan, ScheduledFault
+from orchestrator.aws import new_session
+from orchestrator.fleets.boto3_fleet import Boto3Fleet
+from orchestrator.fleets.calling import Function
+from orchestrator.fleets.lambda_fleet import LambdaFleet
+from orchestrator.jobs import JobPlan
+from orchestrator.store import Keys, S3Store
+from orchestrator.training.data import put_dataset
+from orchestrator.training.models import ModelPlan
+from orchestrator.training.order import BatchOrder
+from orchestrator.training.requests import RequestBuilder, RunMaterials
+from orchestrator.training.trainer import TorchTrainer
+from tests.orchestrator.training.bench import make_dataset, mlp
+
+BUCKET = "fleet-tests"
+RUN = "contract"
+
+RealFleet = type[LambdaFleet] | type[Boto3Fleet]
+
+
+def local_session(emulator: Emulator) -> botocore.session.Session:
+    """A session with the emulator's credentials, whatever the environment says."""
+    session = new_session()
+    session.set_config_variable("region", emulator.config.region)
+    session.set_credentials("local", "local")
+    return session
+
+
+@dataclass
+class EmulatedHarness:
+    """Everything that the suite's invocations need lies in S3."""
+
+    emulator: Emulator
+    kind: RealFleet
+    unit_s: float = 0.1
+    has_results: bool = True
+    store: S3Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        session = local_session(self.emulator)
+        s3 = boto3.Session(botocore_session=session).client("s3", endpoint_url=self.emulator.s3_endpoint)
+        s3.create_bucket(Bucket=BUCKET)
+        self.store = S3Store(BUCKET, endpoint_url=self.emulator.s3_endpoint, session=session)
+        jobs, keys = JobPlan(models=1, steps=1), Keys(RUN)
+        dataset = make_dataset()
+        trainer = TorchTrainer([ModelPlan("m", mlp)], jobs, store=self.store, keys=keys)
+        trainer.publish(0)
+        materials = RunMaterials(
+            keys=keys,
+            bucket=BUCKET,
+            data=put_dataset(self.store, dataset.arrays),
+            specs=trainer.put_specs(),
+            orders=[BatchOrder(dataset.rows, 20)],
+            weights=trainer.weights,
+        )
+        self.builder = RequestBuilder(materials, jobs, np.array([0.5, 0.5]))
+
+    def open(
+        self, delays: Sequence[Sequence[float]], failing: Collection[tuple[int, int]] = ()
+    ) -> LambdaFleet | Boto3Fleet:
+        self.emulator.set_delays(DelayPlan.of(delays, time_scale=self.unit_s))
+        faults = tuple(ScheduledFault(round, worker, FaultKind.ERROR) for round, worker in failing)
+        self.emulator.set_faults(FaultPlan(schedule=faults))
+        function = Function(self.emulator.config.function, timeout_s=self.emulator.config.timeout_s)
+        return self.kind(
+            function,
+            self.builder,
+            self.store,
+            run=RUN,
+            session=local_session(self.emulator),
+            endpoint_url=self.emulator.lambda_endpoint,
+        )

@@ -1,0 +1,99 @@
+"""Both real fleets under the contract suite, over the emulator: real HTTP, real worker processes, injected delays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from infra.local import DelayPlan, Emulator, EmulatorConfig, FaultKind, FaultPlan, FaultRate
+from orchestrator.fleets.boto3_fleet import Boto3Fleet
+from orchestrator.fleets.lambda_fleet import LambdaFleet
+from orchestrator.ports import Outcome
+from tests.orchestrator.fleet_contract import FleetContract, call, take_all
+from tests.orchestrator.fleets.emulated import EmulatedHarness
+
+WORKERS = 8
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    with Emulator(EmulatorConfig(concurrency=WORKERS, warm=WORKERS, timeout_s=20.0)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=[LambdaFleet, Boto3Fleet], ids=["aiohttp", "boto3"])
+def warm_harness(request: pytest.FixtureRequest, emulator: Emulator) -> Iterator[EmulatedHarness]:
+    made = EmulatedHarness(emulator, request.param)
+    fleet = made.open([[1.0]])
+    fleet.warm([call(0, worker) for worker in range(WORKERS)])
+    fleet.close()
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def harness(warm_harness: EmulatedHarness) -> Iterator[EmulatedHarness]:
+    """Delays and faults that a test sets end with it."""
+    yield warm_harness
+    warm_harness.emulator.set_delays(DelayPlan())
+    warm_harness.emulator.set_faults(FaultPlan())
+
+
+class TestEmulatedFleets(FleetContract):
+    @pytest.fixture
+    def harness(self, harness: EmulatedHarness) -> EmulatedHarness:
+        return harness
+
+
+def test_more_calls_than_aws_lets_in_are_repeated_until_there_is_room(harness: EmulatedHarness) -> None:
+    """429s cost time, not results: 20 calls into a limit of 8."""
+
+    def refusals() -> int:
+        return int(harness.emulator.statistics()["refused"].get("TooManyRequestsException", 0))
+
+    fleet = harness.open([[1.0] * 20])
+    try:
+        before = refusals()
+        fleet.invoke([call(0, worker) for worker in range(20)])
+        arrivals = take_all(fleet)
+        assert sorted(a.worker for a in arrivals) == list(range(20))
+        assert {a.outcome for a in arrivals} == {Outcome.OK}
+        assert refusals() > before
+    finally:
+        fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "text"),
+    [
+        (FaultKind.CRASH, Outcome.CRASHED, "Runtime.ExitError"),
+        (FaultKind.OOM, Outcome.OUT_OF_MEMORY, "Runtime.OutOfMemory"),
+        (FaultKind.ERROR, Outcome.FAILED, "Error"),
+        (FaultKind.INIT, Outcome.FAILED, "Runtime.ImportModuleError"),
+        (FaultKind.TRUNCATE, Outcome.UNREACHABLE, "the connection broke"),
+        (FaultKind.CORRUPT, Outcome.FAILED, ""),
+    ],
+)
+def test_faults_by_name(harness: EmulatedHarness, fault: FaultKind, outcome: Outcome, text: str) -> None:
+    fleet = harness.open([[0.0]])
+    harness.emulator.set_faults(FaultPlan(rates=(FaultRate(fault, 1.0),)))
+    try:
+        fleet.invoke([call(0, 0)])
+        (arrival,) = take_all(fleet)
+        assert (arrival.outcome, arrival.slots) == (outcome, ())
+        assert text in arrival.error
+        assert arrival.error
+    finally:
+        fleet.close()
+
+
+def test_warm_workers_are_not_cold_when_invoked(harness: EmulatedHarness) -> None:
+    fleet = harness.open([[1.0] * 4])
+    try:
+        warmed = fleet.warm([call(0, worker) for worker in range(4)])
+        assert [(a.worker, a.outcome, a.results) for a in warmed] == [(w, Outcome.OK, {}) for w in range(4)]
+        fleet.invoke([call(0, worker) for worker in range(4)])
+        assert [a.cold for a in take_all(fleet)] == [False] * 4
+    finally:
+        fleet.close()
