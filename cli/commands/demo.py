@@ -35,6 +35,7 @@ def _hold(settings: Settings, size: Size, console: Console) -> Contest:
     from cli.progress import run_progress
 
     jobs = contest.prepare(size)
-    console.print(f"Starting the emulator: {size.workers} workers, Lambda-like delays at {size.time_scale:g} of life's")
+    pace = f"Lambda-like delays, {1 / size.time_scale:g} times as fast as life"
+    console.print(f"Starting the emulator and {size.workers} workers ({pace}), then warming them up")
     with open_place(jobs[0][1].config) as place:
         return contest.hold(jobs, size, place, settings.home, lambda label, total: run_progress(console, label, total))

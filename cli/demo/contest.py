@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cli.demo.reference import Reference
@@ -27,7 +28,7 @@ MODELS = (
     {"name": "mlp-64x2", "factory": "cli.demo.models:mlp", "args": {"hidden": 64, "depth": 2}},
     {"name": "cnn-4", "factory": "cli.demo.models:cnn", "args": {"channels": 4}},
 )
-LEARNING_RATES = (1e-2, 5e-3, 5e-3, 1e-2)
+LEARNING_RATES = (3e-2, 2e-2, 3e-2, 3e-2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Size:
     """lambda of the sequential schemes"""
 
 
-FULL = Size(workers=32, steps=24, time_scale=0.25, stragglers=3, distinct=4)
+FULL = Size(workers=32, steps=12, time_scale=0.15, stragglers=3, distinct=4)
 QUICK = Size(workers=8, steps=3, time_scale=0.02, stragglers=1, distinct=2)
 
 
@@ -151,12 +152,21 @@ def hold(jobs: list[tuple[Contestant, Prepared]], size: Size, place: Place, home
     """Runs one scheme after the other at the same place, each from the first row of the same delay matrix."""
     contest = Contest(size)
     reference = Reference.of(jobs[0][1])
+    _warm_up(size, place)
     for contestant, prepared in jobs:
         paths = new_run(home, prepared.config.name)
         with watch(contestant.label, prepared.plan.jobs) as on_step:
             trained: Trained = run_job(prepared, place, paths, on_step)
         contest.entries.append(Entry(contestant, trained.run, reference.difference(trained)))
     return contest
+
+
+def _warm_up(size: Size, place: Place) -> None:
+    """One step of every model, so that no scheme pays for the first start of the workers."""
+    one_step = replace(size, steps=1)
+    prepared = prepare_job(job_config(one_step, {"name": "uncoded"}), Materials(), Path.cwd(), _no_bucket)
+    with TemporaryDirectory() as folder:
+        run_job(prepared, place, new_run(Path(folder), "warm-up"))
 
 
 def _no_bucket(bucket: str) -> Any:
