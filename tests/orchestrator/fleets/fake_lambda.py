@@ -12,7 +12,17 @@ import numpy as np
 import orjson
 from aiohttp import web
 
-from lambda_worker.contract import Reply, Request, Result, Timing, Weights, encode_result, parse_request, reply_json
+from lambda_worker.contract import (
+    Reply,
+    ReplyMode,
+    Request,
+    Result,
+    Timing,
+    Weights,
+    encode_result,
+    parse_request,
+    reply_json,
+)
 from lambda_worker.messages import Chunk, Rows, Task
 from orchestrator.fleets.background import BackgroundLoop
 from orchestrator.ports import Invocation
@@ -32,7 +42,7 @@ class PlainRequests:
         )
         return Request(
             op="gradient", run="run", epoch=call.epoch, round=call.round, worker=call.worker, attempt=call.attempt,
-            bucket="bucket", data="data", tasks=tasks,
+            bucket="bucket", data="data", tasks=tasks, reply=ReplyMode(prefix="results/"),
         )  # fmt: skip
 
     def warm(self, call: Invocation) -> Request:

@@ -1,0 +1,438 @@
+"""What the real fleets make of everything Lambda, the network and a worker can answer, against a scripted endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from aiohttp import web
+
+from lambda_worker.contract import Result, encode_result
+from orchestrator.errors import ConfigError, PreflightError
+from orchestrator.fleets.boto3_fleet import Boto3Fleet
+from orchestrator.fleets.calling import Function, Patience
+from orchestrator.fleets.lambda_fleet import LambdaFleet
+from orchestrator.ports import Arrival, Invocation, Outcome
+from orchestrator.store import MemoryStore, StoreUnavailable
+from tests.orchestrator.fleet_contract import call, take_all
+from tests.orchestrator.fleets.emulated import RealFleet
+from tests.orchestrator.fleets.fake_lambda import (
+    GRADIENT,
+    SUMS,
+    FakeLambda,
+    PlainRequests,
+    Posted,
+    answer_well,
+    fail,
+    good_reply,
+    refuse,
+    respond,
+)
+
+pytestmark = pytest.mark.usefixtures("aws_environment")
+
+REPORT = (
+    "START RequestId: 1 Version: 7\nloading weights\nEND RequestId: 1\n"
+    "REPORT RequestId: 1\tDuration: 1500.50 ms\tBilled Duration: 1701 ms\tMemory Size: 512 MB\tMax Memory Used: 300 MB"
+)
+
+
+@pytest.fixture(params=[LambdaFleet, Boto3Fleet], ids=["aiohttp", "boto3"])
+def kind(request: pytest.FixtureRequest) -> RealFleet:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[FakeLambda]:
+    with FakeLambda() as running:
+        yield running
+
+
+@contextmanager
+def opened(kind: RealFleet, url: str, store: Any = None, **options: Any) -> Iterator[LambdaFleet | Boto3Fleet]:
+    settings: dict[str, Any] = {
+        "patience": Patience(throttled_s=0.3, unavailable_s=0.3, first_wait_s=0.01, longest_wait_s=0.05),
+        **options,
+    }
+    function = settings.pop("function", Function("worker"))
+    fleet = kind(function, PlainRequests(), store or MemoryStore(), run="run", endpoint_url=url, **settings)
+    try:
+        yield fleet
+    finally:
+        fleet.close()
+
+
+def ask(kind: RealFleet, endpoint: FakeLambda, *, slots: int = 1, store: Any = None, **options: Any) -> Arrival:
+    """One invocation's arrival."""
+    with opened(kind, endpoint.url, store, **options) as fleet:
+        fleet.invoke([call(2, 5, slots=slots)])
+        (arrival,) = take_all(fleet)
+    assert (arrival.round, arrival.worker, arrival.attempt, arrival.epoch) == (2, 5, 1, 3)
+    return arrival
+
+
+Answering = Callable[[Posted], Awaitable[web.StreamResponse]]
+
+
+def script(*answers: Answering) -> Answering:
+    """The n-th POST gets the n-th answer, later ones the last."""
+
+    async def behave(posted: Posted) -> web.StreamResponse:
+        return await answers[min(posted.number, len(answers) - 1)](posted)
+
+    return behave
+
+
+def always(make: Callable[[], web.Response]) -> Answering:
+    """Every POST gets a response made anew: one can be sent but once."""
+
+    async def behave(posted: Posted) -> web.StreamResponse:
+        return make()
+
+    return behave
+
+
+# --- the ordinary case -------------------------------------------------------------------------------------------
+
+
+def test_a_good_answer(kind: RealFleet, endpoint: FakeLambda) -> None:
+    arrival = ask(kind, endpoint, slots=2)
+    assert (arrival.outcome, arrival.slots, arrival.error) == (Outcome.OK, (0, 1), "")
+    np.testing.assert_array_equal(arrival.results[1].gradient, GRADIENT)
+    np.testing.assert_array_equal(arrival.results[1].sums, SUMS)
+    assert (arrival.worker_s, arrival.billed_s, arrival.cold) == (0.3, 0.3, False)  # by the worker's clock alone
+    (post,) = endpoint.posts
+    assert post.path == "/2015-03-31/functions/worker/invocations"
+    assert (post.headers["X-Amz-Invocation-Type"], post.headers["X-Amz-Log-Type"]) == ("RequestResponse", "Tail")
+    assert post.headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=test/")
+    assert post.request == PlainRequests().build(call(2, 5, slots=2))
+
+
+def test_lambdas_own_account_of_time_and_money(kind: RealFleet, endpoint: FakeLambda) -> None:
+    async def with_report(posted: Posted) -> web.StreamResponse:
+        log = base64.b64encode(f"{REPORT}\tInit Duration: 200.00 ms".encode()).decode()
+        return respond(good_reply(posted.request), **{"X-Amz-Log-Result": log})
+
+    endpoint.behave = with_report
+    arrival = ask(kind, endpoint)
+    assert (arrival.worker_s, arrival.billed_s, arrival.cold) == (1.5005, 1.701, True)
+
+
+def test_functions_by_qualifier_and_without_log(kind: RealFleet, endpoint: FakeLambda) -> None:
+    ask(kind, endpoint, function=Function("arn:aws:lambda:us-east-1:1:function:w", "live"), log_tail=False)
+    (post,) = endpoint.posts
+    assert (
+        post.path
+        == "/2015-03-31/functions/arn%3Aaws%3Alambda%3Aus-east-1%3A1%3Afunction%3Aw/invocations?Qualifier=live"
+    )
+    assert post.headers["X-Amz-Log-Type"] == "None"
+
+
+def test_large_replies_and_many_at_once(kind: RealFleet, endpoint: FakeLambda) -> None:
+    gradient = np.arange(300_000, dtype=np.float32)
+    buffer = encode_result(gradient, SUMS)
+
+    async def large(posted: Posted) -> web.StreamResponse:
+        result = Result(0, 0, "ok", buffer=buffer, size=len(buffer))
+        return respond(good_reply(posted.request, results=(result,)))
+
+    endpoint.behave = large
+    with opened(kind, endpoint.url) as fleet:
+        fleet.invoke([call(0, worker) for worker in range(24)])
+        arrivals = take_all(fleet)
+    assert sorted(a.worker for a in arrivals) == list(range(24))
+    for arrival in arrivals:
+        np.testing.assert_array_equal(arrival.results[0].gradient, gradient)
+
+
+# --- what did not run is repeated --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        lambda: refuse(429, "TooManyRequestsException", "Rate Exceeded."),
+        lambda: refuse(500, "ServiceException", "internal"),
+        lambda: refuse(502, "ENILimitReachedException", "no network interface"),
+        lambda: refuse(503, "ServiceUnavailableException:http://internal/", "later"),
+        lambda: refuse(409, "ResourceConflictException", "The function is being updated"),
+    ],
+)
+def test_refused_calls_are_repeated_until_they_run(
+    kind: RealFleet, endpoint: FakeLambda, refusal: Callable[[], web.Response]
+) -> None:
+    endpoint.behave = script(always(refusal), always(refusal), answer_well)
+    assert ask(kind, endpoint).outcome is Outcome.OK
+    assert len(endpoint.posts) == 3
+    assert len({post.body for post in endpoint.posts}) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "outcome"),
+    [(429, "TooManyRequestsException", Outcome.THROTTLED), (503, "ServiceUnavailable", Outcome.UNREACHABLE)],
+)
+def test_patience_ends(kind: RealFleet, endpoint: FakeLambda, status: int, name: str, outcome: Outcome) -> None:
+    endpoint.behave = always(lambda: refuse(status, name, "not now"))
+    arrival = ask(kind, endpoint)
+    assert (arrival.outcome, arrival.error) == (outcome, f"{name}: not now")
+    assert len(endpoint.posts) > 3
+
+
+def test_no_server_at_all(kind: RealFleet) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with opened(kind, url) as fleet:
+            fleet.invoke([call(0, 0)])
+            (arrival,) = take_all(fleet)
+    assert arrival.outcome is Outcome.UNREACHABLE
+    assert arrival.error.startswith(f"no connection to {url}")
+
+
+# --- what may have run, or never will, is sent once --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [
+        (404, "ResourceNotFoundException"),
+        (403, "AccessDeniedException"),
+        (403, "InvalidSignatureException"),
+        (400, "InvalidParameterValueException"),
+        (413, "RequestTooLargeException"),
+        (307, "Redirected"),
+    ],
+)
+def test_refused_for_good(kind: RealFleet, endpoint: FakeLambda, status: int, name: str) -> None:
+    endpoint.behave = always(lambda: refuse(status, name, "Function not found: worker"))
+    arrival = ask(kind, endpoint)
+    assert (arrival.outcome, arrival.error) == (Outcome.UNREACHABLE, f"{name}: Function not found: worker")
+    assert len(endpoint.posts) == 1
+
+
+@pytest.mark.parametrize("beginning", [b"", b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"protocol"'])
+def test_a_lost_answer_is_not_asked_for_again(kind: RealFleet, beginning: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with opened(kind, url) as fleet:
+            fleet.invoke([call(0, 0)])
+            connection, _ = listening.accept()
+            connection.recv(65536)
+            connection.sendall(beginning)
+            connection.close()
+            (arrival,) = take_all(fleet)
+            listening.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                listening.accept()
+    assert arrival.outcome is Outcome.UNREACHABLE
+    assert "the connection broke" in arrival.error
+
+
+# --- the function failed -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome", "error"),
+    [
+        (fail("Sandbox.Timedout", "RequestId: 1 Error: Task timed out after 3.00 seconds"), Outcome.TIMED_OUT,
+         "Sandbox.Timedout: RequestId: 1 Error: Task timed out after 3.00 seconds"),
+        (fail("", "2026-01-01T00:00:00Z 1 Task timed out after 3.00 seconds"), Outcome.TIMED_OUT, "2026-01-01"),
+        (fail("Runtime.ExitError", "RequestId: 1 Error: Runtime exited with error: exit status 1"), Outcome.CRASHED,
+         "Runtime.ExitError: "),
+        (fail("Runtime.ExitError", "Runtime exited with error: signal: segmentation fault"), Outcome.CRASHED, ""),
+        (fail("Runtime.OutOfMemory", "Runtime exited with error: signal: killed"), Outcome.OUT_OF_MEMORY, ""),
+        (fail("Runtime.ExitError", "Runtime exited with error: signal: killed",
+              log=REPORT.replace("Used: 300", "Used: 512")), Outcome.OUT_OF_MEMORY, ""),
+        (fail("Runtime.ExitError", "Runtime exited with error: signal: killed", log=REPORT), Outcome.CRASHED,
+         "\nloading weights"),
+        (fail("MemoryError", ""), Outcome.OUT_OF_MEMORY, "MemoryError: "),
+        (fail("Runtime.ImportModuleError", "Unable to import module 'handler'"), Outcome.FAILED, "Runtime.Import"),
+        (fail("ValueError", "bad size", stack=["  File a, line 1\n", "    f()\n"]), Outcome.FAILED,
+         "ValueError: bad size\n  File a, line 1\n    f()"),
+        (fail("Function.ResponseSizeTooLarge", "Response payload size exceeded"), Outcome.FAILED, "Function.Resp"),
+    ],
+)  # fmt: skip
+def test_how_a_function_failed(
+    kind: RealFleet, endpoint: FakeLambda, failure: web.Response, outcome: Outcome, error: str
+) -> None:
+    body, headers = failure.body, dict(failure.headers)
+    endpoint.behave = always(lambda: web.Response(body=body, headers=headers))
+    arrival = ask(kind, endpoint)
+    assert arrival.outcome is outcome
+    assert error in arrival.error
+    assert not arrival.results
+    assert len(endpoint.posts) == 1
+    assert arrival.billed_s == (1.701 if headers.get("X-Amz-Log-Result") else 0.0)
+
+
+# --- the reply is not what it should be --------------------------------------------------------------------------
+
+
+def changed(**changes: Any) -> Answering:
+    async def behave(posted: Posted) -> web.StreamResponse:
+        return respond(good_reply(posted.request, **changes))
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    "change", [{"run": "other"}, {"epoch": 2}, {"round": 9}, {"worker": 9}, {"attempt": 9}], ids=str
+)
+def test_answers_to_other_invocations_do_not_count(
+    kind: RealFleet, endpoint: FakeLambda, change: dict[str, Any]
+) -> None:
+    endpoint.behave = changed(**change)
+    arrival = ask(kind, endpoint)
+    assert (arrival.outcome, arrival.results) == (Outcome.FAILED, {})
+    assert "asked was ('run', 3, 2, 5, 1)" in arrival.error
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b'{"protocol": 1}', b"<html>", b"[1, 2"])
+def test_replies_that_are_none(kind: RealFleet, endpoint: FakeLambda, body: bytes) -> None:
+    endpoint.behave = always(lambda: web.Response(body=body))
+    arrival = ask(kind, endpoint)
+    assert arrival.outcome is Outcome.FAILED
+    assert arrival.error.startswith("reply: ")
+
+
+def test_a_worker_of_another_version_ends_the_run(kind: RealFleet, endpoint: FakeLambda) -> None:
+    async def newer(posted: Posted) -> web.StreamResponse:
+        response = respond(good_reply(posted.request))
+        assert isinstance(response.body, bytes)
+        return web.Response(body=orjson.dumps({**orjson.loads(response.body), "protocol": 99}))
+
+    endpoint.behave = newer
+    with pytest.raises(PreflightError, match="version 99"):
+        ask(kind, endpoint)
+    endpoint.behave = always(lambda: fail("VersionError", "this worker image speaks contract version 0"))
+    with pytest.raises(PreflightError, match="speaks contract version 0"):
+        ask(kind, endpoint)
+
+
+def damaged(buffer: bytes) -> Result:
+    return Result(0, 0, "ok", buffer=buffer[:-1] + bytes([buffer[-1] ^ 1]), size=len(buffer))
+
+
+def test_damaged_results_are_found_out_by_their_checksum(kind: RealFleet, endpoint: FakeLambda) -> None:
+    good = encode_result(GRADIENT, SUMS)
+    endpoint.behave = changed(results=(damaged(good), Result(1, 0, "ok", buffer=good, size=len(good))))
+    arrival = ask(kind, endpoint, slots=2)
+    assert (arrival.outcome, arrival.slots) == (Outcome.OK, (1,))
+    assert "CRC32" in arrival.error
+    endpoint.behave = changed(results=(damaged(good),))
+    assert ask(kind, endpoint).outcome is Outcome.FAILED
+
+
+def test_each_task_ends_as_it_ends(kind: RealFleet, endpoint: FakeLambda) -> None:
+    buffer = encode_result(GRADIENT, SUMS)
+    ok = Result(0, 0, "ok", buffer=buffer, size=len(buffer))
+    bad = Result(1, 0, "failed", error="NonFiniteResult: nan\n  File model.py")
+    idle = Result(2, 0, "skipped", distance=0.1)
+    stopped = Result(3, 0, "cancelled")
+    endpoint.behave = changed(results=(bad, idle, ok, stopped))
+    arrival = ask(kind, endpoint, slots=4)
+    assert (arrival.outcome, arrival.slots, arrival.skipped) == (Outcome.OK, (0, 2), (2,))
+    assert set(arrival.results) == {0}
+    assert arrival.error == bad.error
+    for results, outcome in (((bad,), Outcome.FAILED), ((stopped,), Outcome.CANCELLED), ((idle,), Outcome.OK)):
+        endpoint.behave = changed(results=tuple(dataclasses.replace(one, slot=0) for one in results))
+        assert ask(kind, endpoint).outcome is outcome
+
+
+# --- results in the store ----------------------------------------------------------------------------------------
+
+
+def test_spilled_results_are_fetched(kind: RealFleet, endpoint: FakeLambda) -> None:
+    store, buffer = MemoryStore(), encode_result(GRADIENT, SUMS)
+    store.put("runs/run/results/ab/1", buffer)
+    endpoint.behave = changed(results=(Result(0, 0, "ok", key="runs/run/results/ab/1", size=len(buffer)),))
+    arrival = ask(kind, endpoint, store=store)
+    np.testing.assert_array_equal(arrival.results[0].gradient, GRADIENT)
+    store.put("runs/run/results/ab/1", buffer[:-4])
+    assert "bytes where its header promises" in ask(kind, endpoint, store=store).error
+    store.delete(["runs/run/results/ab/1"])
+    arrival = ask(kind, endpoint, store=store)
+    assert (arrival.outcome, arrival.error) == (Outcome.FAILED, "no object runs/run/results/ab/1")
+
+
+class BrokenStore(MemoryStore):
+    def get(self, key: str) -> bytes:
+        raise StoreUnavailable("bucket b does not answer")
+
+
+def test_a_store_that_is_gone_ends_the_run_resumably(kind: RealFleet, endpoint: FakeLambda) -> None:
+    endpoint.behave = changed(results=(Result(0, 0, "ok", key="k", size=1),))
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        ask(kind, endpoint, store=BrokenStore())
+
+
+# --- before and after --------------------------------------------------------------------------------------------
+
+
+def test_checking_a_function_runs_nothing(kind: RealFleet, endpoint: FakeLambda) -> None:
+    endpoint.behave = always(lambda: web.Response(status=204))
+    with opened(kind, endpoint.url) as fleet:
+        fleet.check()
+    assert [post.headers["X-Amz-Invocation-Type"] for post in endpoint.posts] == ["DryRun"]
+    endpoint.behave = always(lambda: refuse(404, "ResourceNotFoundException", "Function not found: worker"))
+    with (
+        opened(kind, endpoint.url) as fleet,
+        pytest.raises(
+            PreflightError, match=r"function worker at http://127.*: ResourceNotFoundException: Function not"
+        ),
+    ):
+        fleet.check()
+
+
+class HugeRequests(PlainRequests):
+    def build(self, call: Invocation) -> Any:
+        return dataclasses.replace(super().build(call), run="r" * 7_000_000)
+
+
+def test_a_request_that_is_too_large_ends_the_run(kind: RealFleet, endpoint: FakeLambda) -> None:
+    fleet = kind(Function("worker"), HugeRequests(), MemoryStore(), run="run", endpoint_url=endpoint.url)
+    fleet.invoke([call(0, 0)])
+    with pytest.raises(ConfigError, match="its request has 7000"):
+        fleet.next(None)
+    fleet.close()
+    assert not endpoint.posts
+
+
+def test_closing_does_not_wait_for_answers(endpoint: FakeLambda) -> None:
+    async def slow(posted: Posted) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return await answer_well(posted)
+
+    endpoint.behave = slow
+    with opened(LambdaFleet, endpoint.url) as fleet:
+        start = fleet.invoke([call(0, worker) for worker in range(5)])
+        assert fleet.next(start + 0.2) is None
+        fleet.close()
+        assert fleet.now() < start + 2.0
+
+
+def test_connections_are_used_again(endpoint: FakeLambda) -> None:
+    with opened(LambdaFleet, endpoint.url) as fleet:
+        for round in range(10):
+            fleet.invoke([call(round, worker) for worker in range(8)])
+            assert len(take_all(fleet)) == 8
+    assert len(endpoint.posts) == 80
+    assert len(endpoint.connections) <= 8
+
+
+def test_no_region_or_credentials_no_fleet(kind: RealFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(PreflightError, match="no AWS credentials"):
+        kind(Function("worker"), PlainRequests(), MemoryStore(), run="run")
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    with pytest.raises(PreflightError, match="no AWS region"):
+        kind(Function("worker"), PlainRequests(), MemoryStore(), run="run")
