@@ -208,7 +208,9 @@ def _put(values: dict[str, Any], key: str, value: Any) -> None:
     elif key == "factory":
         values[key] = value
     else:
-        raise ValueError(f"sweep: {key!r} is not a key of a model; use args.NAME, optimizer.NAME, scheduler.NAME or factory")
+        raise ValueError(
+            f"sweep: {key!r} is not a key of a model; use args.NAME, optimizer.NAME, scheduler.NAME or factory"
+        )
 
 
 def _as_name(value: Any) -> str:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stdout
+from cli.output import facts, print_json, stdout, table
 from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.delays import DelayProfile
+    from orchestrator.delays import DelayProfile, ProfileSummary, Straggling
 
+SHOWN_ROUNDS, SHOWN_WORKERS = 100, 256
+"""of a generator that is only looked at"""
+STRAGGLING = ("mu", "stragglers", "sd over rounds", "mean burst", "longest", "likelier")
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -22,12 +25,38 @@ def profile_command() -> None:
     """Look at, convert and make delay profiles: how long each worker took in each round."""
 
 
+@command("show", example="gradmux profile show lambda-like --heat-map delays.png")
+@click.argument("profile")
+@click.option(
+    "--mu", "tolerances", multiple=True, type=click.FloatRange(0), help="Count stragglers at (1 + MU) x fastest."
+)
+@click.option("--heat-map", type=FILE, help="Write workers x rounds as a picture (.png or .svg).")
+@click.option("--tail", type=FILE, help="Write the tail of the delays as a picture (.png or .svg).")
+@pass_settings
+def show(
+    settings: Settings, profile: str, tolerances: tuple[float, ...], heat_map: Path | None, tail: Path | None
+) -> None:
+    """Describe the delays of PROFILE (a file, or a generator's name): stragglers, bursts, tail, heat map."""
+    from cli.profiles import find_profile
+    from orchestrator.delays import summarise
+    from orchestrator.delays.plots import save_heat_map, save_tail_plot
+    from orchestrator.delays.statistics import TOLERANCES
+
+    found = find_profile(profile, workers=SHOWN_WORKERS, rounds=SHOWN_ROUNDS, seed=0)
+    if heat_map is not None:
+        save_heat_map(found, heat_map)
+    if tail is not None:
+        save_tail_plot([found], tail)
+    summary = summarise(found, tolerances or TOLERANCES)
+    print_json(summary.to_dict()) if settings.json else _describe(found, summary)
+
+
 @command("convert", example="gradmux profile convert measured.csv measured.npz")
 @click.argument("source", type=FILE)
 @click.argument("destination", type=FILE)
 @pass_settings
 def convert(settings: Settings, source: Path, destination: Path) -> None:
-    """Write the delays in SOURCE (.npz or .csv) to DESTINATION (.npz or .csv)."""
+    """Write the delays in SOURCE (.npz, .csv, or a run's record .jsonl) to DESTINATION (.npz or .csv)."""
     from orchestrator.delays.formats import load_profile, save_profile
 
     profile = load_profile(source)
@@ -65,8 +94,35 @@ def generate(
     _tell(settings, profile, destination)
 
 
-for made in (convert, generate):
+for made in (show, convert, generate):
     profile_command.add_command(made)
+
+
+def _describe(profile: DelayProfile, summary: ProfileSummary) -> None:
+    from orchestrator.delays.text import heat_map, tail_sketch
+
+    slope = "not known" if summary.slope_s is None else f"{summary.slope_s:.3f} s per unit of load"
+    told = [
+        ("profile", f"{summary.name}: {summary.rounds} rounds of {summary.workers} workers, at load {summary.load:g}"),
+        ("a round's fastest", f"{summary.fastest_s:.3f} s (median over the rounds)"),
+        ("a round's slowest", f"{summary.slowest_s:.3f} s (median), {summary.slowest_mean_s:.3f} s (mean)"),
+        ("all answers", f"{summary.median_s:.3f} s (median); slope {slope}"),
+        (
+            "outliers",
+            f"{summary.outlier_share:.3%} of the answers, in {summary.outlier_rounds_share:.1%} of the rounds",
+        ),
+        ("cold, failed", f"{summary.cold_share:.2%}, {summary.failed_share:.2%}"),
+    ]
+    console = stdout()
+    console.print(facts(told))
+    console.print(table(STRAGGLING, [_straggling(at) for at in summary.straggling], right=STRAGGLING))
+    console.print("likelier: how much likelier than by chance a straggler of one round straggles in another\n")
+    console.print(f"{tail_sketch(profile)}\n\n{heat_map(profile)}")
+
+
+def _straggling(at: Straggling) -> tuple[str, ...]:
+    likelier = "-" if at.repeat_ratio is None else f"{at.repeat_ratio:.2f}"
+    return f"{at.mu:g}", f"{at.share:.2%}", f"{at.share_sd:.2%}", f"{at.burst_mean:.2f}", str(at.burst_max), likelier
 
 
 def _number(name: str, text: str) -> float:

@@ -132,3 +132,24 @@ def test_simulate_tells_it_in_words(gradmux: Gradmux, csv_profile: Path) -> None
     ran = gradmux("simulate", csv_profile, "--scheme", "gc", "-p", "s=2", "--jobs", "2")
     assert ran.code == 0
     assert "2 (delay T = 0)" in ran.out
+
+
+def test_show_describes_and_draws(gradmux: Gradmux, csv_profile: Path, tmp_path: Path) -> None:
+    ran = gradmux("profile", "show", csv_profile, "--heat-map", tmp_path / "map.png", "--tail", tmp_path / "tail.svg")
+    assert ran.code == 0
+    assert "2 rounds of 3 workers" in ran.out
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "tail.svg").read_text()
+
+
+def test_show_json_counts_stragglers_at_each_mu(gradmux: Gradmux, csv_profile: Path) -> None:
+    document = gradmux("profile", "show", csv_profile, "--json", "--mu", "0.5", "--mu", "5").document
+    assert [at["mu"] for at in document["straggling"]] == [0.5, 5.0]
+    # At mu = 0.5 both of the slower answers of round 0 and the one of round 1; at mu = 5 the slowest alone.
+    assert [at["share"] for at in document["straggling"]] == [pytest.approx(3 / 5), pytest.approx(1 / 5)]
+    assert document["failed_share"] == pytest.approx(1 / 6)
+
+
+def test_show_takes_a_generator(gradmux: Gradmux) -> None:
+    assert gradmux("profile", "show", "lambda-like", "--json").document["workers"] == 256
+    assert "neither a profile file nor a generator" in gradmux("profile", "show", "lambda").err
