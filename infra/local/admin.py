@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
-
 from infra.local.errors import EmulatorError
 from infra.local.faults import FaultPlan
+from infra.local.http_head import Request
+from infra.local.http_server import Response
 from infra.local.injection import DelayPlan
 from infra.local.invocation import Invoker
 from infra.local.names import ADMIN
@@ -27,16 +27,17 @@ class Admin:
     invoker: Invoker
     pool: Pool
 
-    async def handle(self, request: web.BaseRequest) -> web.Response:
+    async def handle(self, request: Request) -> Response:
         """One admin request: GET reads, POST changes."""
         name = request.path.removeprefix(ADMIN)
         if request.method == "GET":
             answer = self.read(name)
         else:
-            answer = await self.change(name, json.loads(await request.content.read()))
+            answer = await self.change(name, json.loads(request.body or b"{}"))
         if answer is None:
-            return web.json_response({"error": f"no such admin path: {request.path}"}, status=404)
-        return web.json_response(answer, status=400 if "error" in answer else 200)
+            answer = {"error": f"no such admin path: {request.path}"}
+        status = 400 if "error" in answer else 200
+        return Response(status, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
     def read(self, name: str) -> dict[str, Any] | None:
         if name == "statistics":

@@ -17,7 +17,7 @@ from infra.local.faults import FaultKind
 class Call:
     """One POST, and what becomes of it."""
 
-    payload: bytes
+    payload: bytes | bytearray
     arn: bytes
     version: str
     client_context: bytes = b""

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from aiohttp import web
-
 from infra.local import answers
 from infra.local.admin import Admin
 from infra.local.answers import Answer
 from infra.local.call import Call
 from infra.local.control import account_settings, function_configuration
+from infra.local.http_head import Request
+from infra.local.http_server import Response
 from infra.local.invocation import Invoker
 from infra.local.names import ADMIN, LATEST, VERSION, FunctionName, function_arn, parse_name
 
@@ -52,34 +52,34 @@ def target_of(path: str) -> Target | None:
 
 @dataclass(slots=True)
 class Endpoint:
-    """The request handler of a low-level aiohttp server."""
+    """Answers every request of the HTTP server."""
 
     invoker: Invoker
     admin: Admin
     background: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(self, request: Request) -> Response:
         """One HTTP request."""
-        path = request.raw_path
+        path, method = request.path, request.method
         target = target_of(path)
-        if target is not None and target.resource == "invocations" and request.method == "POST":
+        if target is not None and target.resource == "invocations" and method == "POST":
             return await self.post(request, target)
         if path.startswith(ADMIN):
             return await self.admin.handle(request)
-        if target is not None and request.method == "GET":
+        if target is not None and method == "GET":
             answer = self.describe(target)
-        elif path.startswith(ACCOUNT_SETTINGS) and request.method == "GET":
+        elif path.startswith(ACCOUNT_SETTINGS) and method == "GET":
             answer = Answer(200, json.dumps(account_settings(self.invoker.config)).encode())
         else:
-            answer = answers.refusal(404, "UnknownOperationException", f"{request.method} {path[:80]} is not emulated")
-        return web.Response(status=answer.status, body=answer.body, headers=headers_of(answer, str(uuid.uuid4())))
+            answer = answers.refusal(404, "UnknownOperationException", f"{method} {path[:80]} is not emulated")
+        return response_of(answer, str(uuid.uuid4()))
 
-    async def post(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def post(self, request: Request, target: Target) -> Response:
         """Invoke."""
-        call = await self.call_of(request, target)
+        call = self.call_of(request, target)
         if isinstance(call, Answer):
-            return await respond(request, call, headers_of(call, str(uuid.uuid4())))
-        if request.headers.get("X-Amz-Invocation-Type") == "DryRun":
+            return response_of(call, str(uuid.uuid4()))
+        if request.headers.get("x-amz-invocation-type") == "DryRun":
             answer: Answer | None = Answer(204)
         else:
             answer = self.invoker.admit(call)
@@ -90,12 +90,12 @@ class Endpoint:
             answer = Answer(202)
         elif answer is None:
             answer = await self.invoker.invoke(call)
-        return await respond(request, answer, headers_of(answer, call.request_id, call.version, call.log_result))
+        return response_of(answer, call.request_id, call.version, call.log_result)
 
-    async def call_of(self, request: web.BaseRequest, target: Target) -> Call | Answer:
+    def call_of(self, request: Request, target: Target) -> Call | Answer:
         """The call that a POST describes, or the refusal that Lambda's front end gives."""
-        payload = await body_of(request, answers.SYNC_REQUEST_BYTES)
-        kind = request.headers.get("X-Amz-Invocation-Type", "RequestResponse")
+        headers, payload = request.headers, request.body
+        kind = headers.get("x-amz-invocation-type", "RequestResponse")
         version = self.resolve(target)
         if isinstance(version, Answer):
             return version
@@ -111,8 +111,8 @@ class Endpoint:
             payload=payload,
             arn=function_arn(config.region, config.function, target.function.qualifier).encode(),
             version=version,
-            client_context=client_context_of(request),
-            tail=request.headers.get("X-Amz-Log-Type") == "Tail",
+            client_context=client_context_of(headers.get("x-amz-client-context", "")),
+            tail=headers.get("x-amz-log-type") == "Tail",
             event=kind == "Event",
         )
 
@@ -138,28 +138,16 @@ class Endpoint:
         return Answer(200, json.dumps(whole).encode())
 
 
-async def body_of(request: web.BaseRequest, limit: int) -> bytes | None:
-    """The request's body; None when it is larger than the limit (it is read to its end, so that the client listens)."""
-    if (request.content_length or 0) <= limit:
-        body = await request.content.read()
-        return body if len(body) <= limit else None
-    while await request.content.readany():
-        pass
-    return None
-
-
-def client_context_of(request: web.BaseRequest) -> bytes:
+def client_context_of(header: str) -> bytes:
     """The JSON in X-Amz-Client-Context; empty when there is none that can be read."""
     try:
-        return base64.b64decode(request.headers.get("X-Amz-Client-Context", ""))
+        return base64.b64decode(header)
     except binascii.Error:
         return b""
 
 
-def headers_of(
-    answer: Answer, request_id: str, version: str | None = None, log_result: str | None = None
-) -> dict[str, str]:
-    """The headers that AWS sends."""
+def response_of(answer: Answer, request_id: str, version: str | None = None, log_result: str | None = None) -> Response:
+    """The answer with the headers that AWS sends."""
     headers = {"Content-Type": "application/json", "x-amzn-RequestId": request_id}
     if answer.error_name is not None:
         headers["x-amzn-ErrorType"] = answer.error_name
@@ -169,17 +157,4 @@ def headers_of(
         headers["X-Amz-Function-Error"] = answer.function_error
     if log_result is not None:
         headers["X-Amz-Log-Result"] = log_result
-    return headers
-
-
-async def respond(request: web.BaseRequest, answer: Answer, headers: dict[str, str]) -> web.StreamResponse:
-    """Sends the answer; a truncated one promises its whole length and hangs up half-way."""
-    if answer.wire == "whole":
-        return web.Response(status=answer.status, body=answer.body, headers=headers)
-    response = web.StreamResponse(status=answer.status, headers=headers)
-    response.content_length = len(answer.body)
-    await response.prepare(request)
-    await response.write(bytes(answer.body[: len(answer.body) // 2]))
-    if request.transport is not None:
-        request.transport.close()
-    return response
+    return Response(answer.status, headers, answer.body, truncated=answer.wire == "truncated")

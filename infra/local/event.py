@@ -28,7 +28,7 @@ class EventFields:
     """fraction of one batch"""
 
 
-def event_fields(payload: bytes) -> EventFields | None:
+def event_fields(payload: bytes | bytearray) -> EventFields | None:
     """The fields of a coded-gradient request; None for any other event, which gets no delay, fault or affinity.
 
     A "warm" request is such an event too: it stands in no round.
@@ -41,7 +41,7 @@ def event_fields(payload: bytes) -> EventFields | None:
     return _checked(found)
 
 
-def _parsed(payload: bytes) -> dict[str, object]:
+def _parsed(payload: bytes | bytearray) -> dict[str, object]:
     """The slow way, for events that do not begin with all of these fields."""
     try:
         event = orjson.loads(payload)

@@ -84,7 +84,9 @@ class Sandbox:
             await self._reply
         raise WorkerDied(self._exit or 0)
 
-    async def call(self, request_id: str, deadline_ms: int, arn: bytes, context: bytes, payload: bytes) -> Reply:
+    async def call(
+        self, request_id: str, deadline_ms: int, arn: bytes, context: bytes, payload: bytes | bytearray
+    ) -> Reply:
         """Runs the handler once. Raises WorkerDied."""
         if self._exit is not None:
             raise WorkerDied(self._exit)

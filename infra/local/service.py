@@ -14,18 +14,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aiohttp import web
-
 from infra.local.admin import Admin
+from infra.local.answers import SYNC_REQUEST_BYTES
 from infra.local.config import EmulatorConfig
 from infra.local.endpoint import Endpoint
+from infra.local.http_server import HttpServer
 from infra.local.invocation import Invoker
-from infra.local.parts import BACKLOG, Parts
+from infra.local.parts import Parts
 from infra.local.pool import Pool
 from infra.local.processes import start_time
 from infra.local.statistics import Statistics
 
 PARENT_CHECK_S = 1.0
+BODY_LIMIT = SYNC_REQUEST_BYTES
 
 
 async def serve(config: EmulatorConfig, parts: Parts, root: Path, state: Path | None) -> None:
@@ -41,13 +42,12 @@ async def serve(config: EmulatorConfig, parts: Parts, root: Path, state: Path | 
     parts.control.setblocking(False)
     pool = Pool(parts.control, root, config.memory_mb)
     invoker = Invoker(config, pool, Statistics())
-    runner = web.ServerRunner(web.Server(Endpoint(invoker, Admin(invoker, pool)).handle, access_log=None))
-    await runner.setup()
-    await web.SockSite(runner, parts.lambda_listener, backlog=BACKLOG, shutdown_timeout=0.1).start()
+    endpoint = Endpoint(invoker, Admin(invoker, pool))
+    server = HttpServer(parts.lambda_listener, endpoint.handle, body_limit=BODY_LIMIT)
     await pool.warm(config.warm)
     announce(config, parts, state)
     await stop.wait()
-    await runner.cleanup()
+    server.close()
 
 
 def stop_at_end_of(process: subprocess.Popen[bytes], stop: asyncio.Event) -> None:
