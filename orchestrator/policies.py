@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from orchestrator.errors import ConfigError
+from orchestrator.schemes.asks import Backup
+
+__all__ = ["Backup", "Earliest", "Limits", "Mu", "WaitPolicy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +43,6 @@ WaitPolicy: TypeAlias = Earliest | Mu
 
 
 @dataclass(frozen=True, slots=True)
-class Backup:
-    """Invoke what is missing once more: when a share of the results is in, or after (1 + slack) times the fastest."""
-
-    share: float | None = 0.9
-    """of the invoked workers, 0..1; None: never by share"""
-    slack: float | None = None
-    """of the time that the fastest answer took; None: never by time"""
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """What bounds a run."""
 
@@ -66,6 +59,7 @@ class Limits:
     approximate: bool = False
     """after the deadline go on with the least-squares decode instead of stopping"""
     backup: Backup | None = None
+    """when missing tasks are invoked again; None: as the scheme asks, if it does"""
     invoke_idle: bool = False
     """simulation only: idle workers are waited for as well, as the published simulator does"""
     split: bool = False

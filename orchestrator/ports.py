@@ -27,6 +27,8 @@ class Invocation:
     """fraction of one batch that it processes"""
     epoch: int = 0
     """life of the run: bumped by every resume, so that answers to a former life are told apart"""
+    early: tuple[float, ...] = ()
+    """what part of `load` is done when each message but the last is sent, in order (partial stragglers)"""
 
 
 class Outcome(StrEnum):

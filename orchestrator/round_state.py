@@ -27,10 +27,11 @@ class RoundState:
     waited: bool = False
     """mu rule: the stragglers at the cut did not conform"""
     cut_passed: bool = False
-    backed_up: bool = False
+    backups: int = 0
+    """times that missing tasks were invoked again"""
     deadlines_passed: int = 0
     first_s: float | None = None
-    """when the first good answer came"""
+    """when the first whole answer came"""
     heard: set[int] = field(default_factory=set)
     """workers that answered all they were asked"""
     slots_heard: dict[int, set[int]] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class RoundState:
 
     def note(self, arrival: Arrival) -> None:
         """A good answer: completes the worker when each of its tasks is answered."""
-        if self.first_s is None:
+        if self.first_s is None and arrival.final:
             self.first_s = arrival.at_s
         got = self.slots_heard.setdefault(arrival.worker, set())
         got.update(arrival.slots)
@@ -81,16 +82,16 @@ class RoundState:
         return None if limit_s is None else self.start_s + (1 + self.deadlines_passed) * limit_s
 
     def backup_s(self, backup: Backup | None) -> float | None:
-        """When missing tasks are invoked once more by the time rule; None: not, not yet known, or done already."""
-        if backup is None or backup.slack is None or self.backed_up or self.first_s is None:
+        """When missing tasks are invoked again by the time rule; None: not, not yet known, or often enough already."""
+        if backup is None or backup.slack is None or self.backups >= backup.times or self.first_s is None:
             return None
-        return self.start_s + (1.0 + backup.slack) * (self.first_s - self.start_s)
+        return self.start_s + (1 + self.backups) * (1.0 + backup.slack) * (self.first_s - self.start_s)
 
     def wants_backup(self, backup: Backup | None, now_s: float) -> bool:
-        """Has the share or the time come at which missing tasks are invoked once more?"""
-        if backup is None or self.backed_up or self.closed:
+        """Has the share or the time come at which missing tasks are invoked again?"""
+        if backup is None or self.backups >= backup.times or self.closed:
             return False
-        if backup.share is not None and len(self.heard) >= backup.share * len(self.slots):
+        if backup.share is not None and not self.backups and len(self.heard) >= backup.share * len(self.slots):
             return True
         instant = self.backup_s(backup)
         return instant is not None and now_s >= instant

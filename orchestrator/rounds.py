@@ -20,7 +20,8 @@ from orchestrator.policies import Limits, Mu, WaitPolicy
 from orchestrator.ports import Arrival, Invocation, Outcome
 from orchestrator.readiness import AsReady, InOrder, Readiness
 from orchestrator.round_state import RoundState
-from orchestrator.schemes.scheme import Key, Scheme
+from orchestrator.schemes.asks import BacksUp, Call, Following
+from orchestrator.schemes.scheme import Key, Scheme, loads_by_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,11 @@ class Rounds:
     ) -> None:
         """`already`: jobs of this life that an overlapping scheme had decoded before it was resumed."""
         require_models(plan.models, 0 if scheme.overlapping else scheme.delay, scheme.name)
-        if limits.concurrency is not None and limits.concurrency < scheme.workers and not limits.split:
+        self._following = scheme if isinstance(scheme, Following) else None
+        self._split = limits.split or self._following is not None
+        """may a round's first dispatch go out in pieces?"""
+        self._backup = limits.backup or (scheme.backup if isinstance(scheme, BacksUp) else None)
+        if limits.concurrency is not None and limits.concurrency < scheme.workers and not self._split:
             raise ConfigError(
                 f"{scheme.name} invokes {scheme.workers} workers a round, but concurrency is {limits.concurrency}: "
                 f"use at most {limits.concurrency} workers or raise the concurrency"
@@ -104,6 +109,8 @@ class Rounds:
                 this.sent, this.start_s = True, at_s
             this.running[call.worker] = this.running.get(call.worker, 0) + 1
             self._in_flight += 1
+            if self._following is not None:
+                self._following.began(Call(call.round, call.worker, call.attempt), at_s)
         self._now = max(self._now, at_s)
 
     def arrived(self, arrival: Arrival) -> bool:
@@ -112,8 +119,7 @@ class Rounds:
         self._look = True
         this = self._rounds[arrival.round]
         if arrival.final:
-            self._in_flight -= 1
-            this.running[arrival.worker] -= 1
+            self._came_back(this, arrival)
         of_use = self._counts(this) and arrival.worker not in this.heard
         if arrival.slots or arrival.outcome is Outcome.OK:
             if of_use:
@@ -168,7 +174,7 @@ class Rounds:
         instants = (
             at
             for this in self._open_rounds()
-            for at in (self._cut_s(this), this.deadline_s(limits.deadline_s), this.backup_s(limits.backup))
+            for at in (self._cut_s(this), this.deadline_s(limits.deadline_s), this.backup_s(self._backup))
             if at is not None
         )
         return min(instants, default=None)
@@ -185,6 +191,13 @@ class Rounds:
         return action
 
     # --- hearing ---------------------------------------------------------------------------------
+
+    def _came_back(self, this: RoundState, arrival: Arrival) -> None:
+        self._in_flight -= 1
+        this.running[arrival.worker] -= 1
+        if self._following is not None:
+            call = Call(arrival.round, arrival.worker, arrival.attempt)
+            self._following.ended(call, arrival.at_s, answered=arrival.outcome is Outcome.OK)
 
     def _counts(self, this: RoundState) -> bool:
         """May an answer of this round still be used?"""
@@ -241,8 +254,8 @@ class Rounds:
     # --- backups and deadlines -------------------------------------------------------------------
 
     def _back_up_if_due(self, this: RoundState) -> None:
-        if this.wants_backup(self._limits.backup, self._now):
-            this.backed_up = True
+        if this.wants_backup(self._backup, self._now):
+            this.backups += 1
             self._again(this, self._scheme.wanted(this.index))
 
     def _past_deadline(self, this: RoundState) -> None:
@@ -325,7 +338,7 @@ class Rounds:
         free = len(self._outbox) + self._scheme.workers
         if self._limits.concurrency is not None:
             free = self._limits.concurrency - self._in_flight
-        if not self._outbox and free >= (1 if self._limits.split else self._scheme.workers):
+        if not self._outbox and free >= (1 if self._split else self._scheme.workers):
             self._stage()
         fits = min(free, len(self._outbox))
         if fits <= 0 or (fits < len(self._outbox) and not self._divisible()):
@@ -335,7 +348,7 @@ class Rounds:
 
     def _divisible(self) -> bool:
         """May the head of the outbox go alone? A round's first dispatch goes whole unless `split` is allowed."""
-        return self._limits.split or self._rounds[self._outbox[0].round].sent
+        return self._split or self._rounds[self._outbox[0].round].sent
 
     def _stage(self) -> None:
         """Puts the invocations of the next round that may be dispatched into the outbox."""
@@ -345,7 +358,7 @@ class Rounds:
         if t is None:
             return
         assignment = self._scheme.assign(t)
-        slots = {w: s for w, s in sorted(assignment.items()) if any(task is not None for task in s)}
+        slots = {w: s for w, s in assignment.items() if any(task is not None for task in s)}
         if slots and self._limits.invoke_idle:
             slots |= {w: () for w in range(self._scheme.workers) if w not in slots}
         this = self._rounds[t] = RoundState(index=t, slots=slots)
@@ -359,8 +372,8 @@ class Rounds:
     def _invocation(self, this: RoundState, worker: int) -> Invocation:
         attempt = this.attempts[worker] = this.attempts.get(worker, 0) + 1
         slots = this.slots[worker]
-        load = sum(task.load(self._scheme.chunk_sizes) for task in slots if task is not None)
-        return Invocation(this.index, worker, attempt, slots, load, self._epoch)
+        *early, load = loads_by_message(slots, self._scheme.chunk_sizes)
+        return Invocation(this.index, worker, attempt, slots, load, self._epoch, tuple(early))
 
     # --- decoding --------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """A fleet in virtual time: answers come after the delays of a profile, and the clock jumps to them.
 
 Row t mod rows holds the delays of round t, one column per worker; an invocation of load L takes
-delay + slope (L - base load). Knows no tensors: its arrivals carry results only when it is given a function that
-computes them. Read next: `orchestrator/delays`.
+delay + slope (L - base load), and sends an early message when the load until there is done. Knows no tensors: its
+arrivals carry results only when it is given a function that computes them. Read next: `orchestrator/delays`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -88,7 +88,7 @@ class ProfileFleet:
         self._table, self._load, self._compute = table, load, compute
         self._now_s = 0.0
         self._queue: list[tuple[float, int, Arrival]] = []
-        self._sequence = 0
+        self._sequence = self._in_flight = 0
         self.busy_s = 0.0
         """integral of invocations in flight over time"""
         self.peak = 0
@@ -99,9 +99,8 @@ class ProfileFleet:
 
     def invoke(self, invocations: Sequence[Invocation]) -> float:
         for call in invocations:
-            delay = self._table.delay_s(call.round, call.worker, call.attempt) + self._load.shift_s(call.load)
-            self._push(call, delay)
-        self.peak = max(self.peak, len(self._queue))
+            self._start(call, self._table.delay_s(call.round, call.worker, call.attempt))
+        self.peak = max(self.peak, self._in_flight)
         return self._now_s
 
     def next(self, until_s: float | None) -> Arrival | None:
@@ -111,30 +110,57 @@ class ProfileFleet:
             return None
         at_s, _, arrival = heapq.heappop(self._queue)
         self._now_s = max(self._now_s, at_s)
+        self._in_flight -= arrival.final
         return arrival
 
     def close(self) -> None:
         self._queue.clear()
 
-    def _push(self, call: Invocation, delay_s: float) -> None:
+    def _start(self, call: Invocation, delay_s: float) -> None:
+        """Queues all messages of one invocation; a failed one gives none but its last, without results."""
         failed = math.isinf(delay_s)
-        taken_s = self._table.longest_s(call.round) if failed else delay_s
-        slots = () if failed else tuple(slot for slot, task in enumerate(call.slots) if task is not None)
-        answers = {} if failed or self._compute is None else self._compute(call)
-        arrival = Arrival(
+        taken_s = self._table.longest_s(call.round) if failed else delay_s + self._load.shift_s(call.load)
+        whole = Arrival(
             round=call.round,
             worker=call.worker,
             attempt=call.attempt,
             at_s=self._now_s + taken_s,
             outcome=Outcome.FAILED if failed else Outcome.OK,
-            slots=slots,
-            results={slot: result for slot, result in answers.items() if result is not None},
-            skipped=tuple(slot for slot, result in answers.items() if result is None),
             billed_s=taken_s,
             worker_s=taken_s,
             error="failed in the profile" if failed else "",
             epoch=call.epoch,
         )
-        self._sequence += 1
+        self._in_flight += 1
         self.busy_s += taken_s
+        if failed:
+            self._push(whole)
+            return
+        answers = {} if self._compute is None else self._compute(call)
+        *early, last = _slots_by_message(call)
+        for slots, load in zip(early, call.early, strict=True):
+            at_s = self._now_s + delay_s + self._load.shift_s(load)
+            self._push(_message(replace(whole, at_s=at_s, final=False, billed_s=0.0, worker_s=0.0), slots, answers))
+        self._push(_message(whole, last, answers))
+
+    def _push(self, arrival: Arrival) -> None:
+        self._sequence += 1
         heapq.heappush(self._queue, (arrival.at_s, self._sequence, arrival))
+
+
+def _slots_by_message(call: Invocation) -> list[tuple[int, ...]]:
+    """The slots that each message of the invocation answers, in order; one empty message when it is idle."""
+    tasks = [(slot, task) for slot, task in enumerate(call.slots) if task is not None]
+    messages = sorted({task.message for _, task in tasks})
+    return [tuple(slot for slot, task in tasks if task.message == message) for message in messages] or [()]
+
+
+def _message(arrival: Arrival, slots: tuple[int, ...], answers: Mapping[int, Any]) -> Arrival:
+    """`arrival` as the one that answers these slots."""
+    told = {slot: answers[slot] for slot in slots if slot in answers}
+    return replace(
+        arrival,
+        slots=slots,
+        results={slot: result for slot, result in told.items() if result is not None},
+        skipped=tuple(slot for slot, result in told.items() if result is None),
+    )

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -69,7 +70,17 @@ class Task:
 
 Slots: TypeAlias = tuple[Task | None, ...]
 Assignment: TypeAlias = Mapping[int, Slots]
-"""Worker -> its tasks by slot. A worker that is not in the mapping (or has only None) is idle and is not invoked."""
+"""Worker -> its tasks by slot. A worker that is not in the mapping (or has only None) is idle and is not invoked.
+
+Workers are invoked in the order of the mapping."""
+
+
+def loads_by_message(slots: Slots, chunk_sizes: FloatArray) -> tuple[float, ...]:
+    """Fraction of one batch that a worker has processed when it sends each of its messages, in order; (0,) if idle."""
+    tasks = [task for task in slots if task is not None]
+    messages = sorted({task.message for task in tasks})
+    parts = (sum(task.load(chunk_sizes) for task in tasks if task.message == message) for message in messages)
+    return tuple(accumulate(parts)) or (0.0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +261,8 @@ class Context:
     """Seeds the random parts of codes (group permutations, Gaussian rows)."""
     distances: Distances | None = None
     """Lazy schemes only; None in pure simulation, where every trigger then fires."""
+    concurrency: int | None = None
+    """C, invocations in flight at most, of all models together; None: as many as workers"""
     samples: int = 1
     """of one batch: turns a step size for the mean loss into one for sums"""
 

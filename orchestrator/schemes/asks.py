@@ -1,0 +1,57 @@
+"""What a scheme may ask of the round loop beyond the `Scheme` protocol; most ask for nothing.
+
+The loop looks for these protocols on the scheme it is given (`isinstance`), so a scheme defined elsewhere asks by
+having the attributes. Knows no loop and no clock. Read next: `backup.py`, `pipeline_auto.py`, which ask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """Invoke what is missing once more: when a share of the results is in, or after (1 + slack) times the fastest."""
+
+    share: float | None = 0.9
+    """of the invoked workers, 0..1; None: never by share"""
+    slack: float | None = None
+    """of the time that the fastest answer took; None: never by time"""
+    times: int = 1
+    """at most so often in a round; after the first time by slack alone, at its multiples"""
+
+
+@runtime_checkable
+class BacksUp(Protocol):
+    """A scheme that has missing tasks invoked again; a policy in the run's limits goes before its own."""
+
+    @property
+    def backup(self) -> Backup:
+        """When."""
+        ...
+
+
+class Call(NamedTuple):
+    """Names one invocation."""
+
+    round: int
+    worker: int
+    attempt: int
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A scheme that follows the delays: it hears when each invocation began and ended, and sizes its rounds by that.
+
+    Its rounds differ in size, so a dispatch that does not fit goes out in pieces as capacity becomes free. Times are
+    those of events, seconds of the fleet's clock: the same record gives the same decisions.
+    """
+
+    def began(self, call: Call, at_s: float) -> None:
+        """The invocation is on its way since `at_s`. Its round has been assigned."""
+        ...
+
+    def ended(self, call: Call, at_s: float, answered: bool) -> None:
+        """It came back, also long after its round; `answered`: with a result, so that its delay is one."""
+        ...
