@@ -37,14 +37,14 @@ class Runner:
         await self._gate.acquire()
         began = self._loop.time()
         timer = self._loop.call_later(self._timeout_s, self._pool.kill, sandbox, Verdict.TIMED_OUT)
-        self._pool.running(sandbox)
+        self._pool.memory.begin(sandbox)
         try:
             run = await self._fate(call, sandbox)
         except WorkerDied as death:
             run = self._death(call, sandbox, death)
         finally:
             timer.cancel()
-            self._pool.rests(sandbox)
+            self._pool.memory.end(sandbox)
             self._gate.release()
         run.duration_s = min(self._timeout_s, self._loop.time() - began)
         return run

@@ -61,7 +61,9 @@ class Sandbox:
         self.worker: int | None = None
         self.calls = 0
         self.init_s = 0.0
+        self.in_use = False
         self.verdict: Verdict | None = None
+        """why it was told to end; such a sandbox takes no more calls"""
         self.peak_mb = 0
         self._connection = connection
         self._log = log

@@ -39,7 +39,6 @@ async def serve(config: EmulatorConfig, parts: Parts, root: Path, state: Path | 
         stop_at_end_of(process, stop)
     if state is None:
         watch_parent(os.getppid(), stop)
-    parts.control.setblocking(False)
     pool = Pool(parts.control, root, config.memory_mb)
     invoker = Invoker(config, pool, Statistics())
     endpoint = Endpoint(invoker, Admin(invoker, pool))
