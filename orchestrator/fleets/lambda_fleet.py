@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
 import socket
 import ssl
 import time
@@ -45,6 +46,7 @@ from orchestrator.fleets.replies import Answer, ReplyReader, Verdict, ended
 from orchestrator.fleets.signing import Signer, Target
 from orchestrator.ports import Arrival, Invocation, Store
 
+DESCRIPTORS = 16_384
 IDLE_CONNECTION_S = 50.0
 KEEPALIVE_PROBE_S = 60
 """Middle boxes forget connections that are idle for some minutes, and a function may compute for 15."""
@@ -80,8 +82,7 @@ class LambdaFleet:
         session = session or new_session()
         self.endpoint = resolve_endpoint(session, "lambda", endpoint_url)
         self._function, self._requests, self._reader = function, requests, ReplyReader(run, store)
-        self._target = Target.of(f"{self.endpoint.url}{function.path()}")
-        self._headers = {"X-Amz-Invocation-Type": "RequestResponse", "X-Amz-Log-Type": "Tail" if log_tail else "None"}
+        self._target = self._target_of("RequestResponse", log_tail)
         self._url = URL(self._target.url, encoded=True)
         self._signer = Signer("lambda", self.endpoint.region)
         self._patience, self._randomness = patience or Patience(), random.Random(seed)
@@ -118,8 +119,7 @@ class LambdaFleet:
 
     def check(self) -> None:
         """Asks Lambda whether it would run the function (a dry run, free). Raises PreflightError that says why not."""
-        headers = {**self._headers, "X-Amz-Invocation-Type": "DryRun"}
-        answer = self._background.run(self._ask(b"{}", headers, IMPATIENT))
+        answer = self._background.run(self._ask(b"{}", self._target_of("DryRun", False), IMPATIENT))
         if answer.verdict is not Verdict.ANSWERED:
             raise PreflightError(f"function {self._function.name} at {self.endpoint.url}: {answer.reason}")
 
@@ -135,6 +135,10 @@ class LambdaFleet:
             return await asyncio.gather(*(self._call(call, request) for call, request in calls))
 
         return self._background.run(warm_all())
+
+    def _target_of(self, kind: str, log_tail: bool) -> Target:
+        headers = {"X-Amz-Invocation-Type": kind, "X-Amz-Log-Type": "Tail" if log_tail else "None"}
+        return Target.of(f"{self.endpoint.url}{self._function.path()}", headers)
 
     # --- in the event loop's thread ------------------------------------------------------------------------------
 
@@ -157,7 +161,7 @@ class LambdaFleet:
         await self._climb()
         self._running += 1
         try:
-            answer = await self._ask(body, self._headers, self._patience)
+            answer = await self._ask(body, self._target, self._patience)
         finally:
             self._running -= 1
         if answer.verdict is not Verdict.ANSWERED:
@@ -169,11 +173,11 @@ class LambdaFleet:
         while (wait_s := self._ramp.wait_s(self._running + 1, self.now())) > 0:
             await asyncio.sleep(wait_s)
 
-    async def _ask(self, body: bytes, headers: dict[str, str], patience: Patience) -> Answer:
+    async def _ask(self, body: bytes, target: Target, patience: Patience) -> Answer:
         """Posts until the call has run, or may have, or patience is over."""
         backoff = Backoff(patience, self.now(), self._randomness)
         while True:
-            answer = await self._post(body, headers)
+            answer = await self._post(body, target)
             wait_s = backoff.wait_s(answer.verdict, self.now())
             if wait_s is None:
                 return answer
@@ -181,10 +185,10 @@ class LambdaFleet:
                 self._credentials.forget()
             await asyncio.sleep(wait_s)
 
-    async def _post(self, body: bytes, headers: dict[str, str]) -> Answer:
+    async def _post(self, body: bytes, target: Target) -> Answer:
         """Exactly one POST, and what became of it."""
         try:
-            signed = self._signer.sign(self._target, headers, body, await self._credentials.get(), time.time())
+            signed = self._signer.sign(target, body, await self._credentials.get(), time.time())
             async with self._http.post(self._url, data=body, headers=signed, allow_redirects=False) as response:
                 return Answer.from_http(response.status, response.headers, await response.read())
         except CredentialTrouble as error:
@@ -219,6 +223,7 @@ class LambdaFleet:
 
 async def _open_client(session: botocore.session.Session, target: Target, timeout_s: float) -> aiohttp.ClientSession:
     """A client without limits of its own, cookies or decompression."""
+    _allow_descriptors()
     url = URL(target.url, encoded=True)
     local = url.host in LOOPBACK
     authority = session.get_config_variable("ca_bundle")
@@ -236,6 +241,14 @@ async def _open_client(session: botocore.session.Session, target: Target, timeou
         proxy=None if local else get_environ_proxies(target.url).get(url.scheme),
         read_bufsize=1 << 20,
     )
+
+
+def _allow_descriptors() -> None:
+    """Raises this process's soft limit of open files: every invocation in flight has a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:

@@ -27,6 +27,8 @@ RETRIED_CONFLICTS = ("ResourceConflictException", "SnapStartNotReadyException")
 """409: the function is just being updated or started."""
 EXPIRED = ("ExpiredTokenException", "ExpiredToken")
 LAMBDAS_LINES = ("START RequestId", "END RequestId", "REPORT RequestId", "INIT_START")
+REPORT_CHARACTERS = 1024
+"""of base64: the report is the last line of the log, and shorter than this; a multiple of 4"""
 REPORT = re.compile(
     r"Duration: ([\d.]+) ms\s+Billed Duration: ([\d.]+) ms\s+Memory Size: (\d+) MB\s+Max Memory Used: (\d+) MB"
     r"(?:\s+Init Duration: ([\d.]+) ms)?"
@@ -94,20 +96,16 @@ class Report:
     memory_mb: int = 0
     max_memory_mb: int = 0
     cold: bool = False
-    log: str = ""
-    """the function's own last lines"""
 
     @classmethod
     def of(cls, log_result: str) -> Report:
         """Zeros where there is no report."""
-        tail = base64.b64decode(log_result).decode("utf-8", "replace") if log_result else ""
+        tail = _decoded(log_result[-REPORT_CHARACTERS:])
         found = REPORT.search(tail, max(0, tail.rfind("REPORT RequestId")))
-        own = [line for line in tail.splitlines() if line.strip() and not line.startswith(LAMBDAS_LINES)]
-        log = "\n".join(own[-LOG_LINES:])
         if found is None:
-            return cls(log=log)
+            return cls()
         duration, billed, memory, used, init = found.groups()
-        return cls(float(duration) / 1e3, float(billed) / 1e3, int(memory), int(used), init is not None, log)
+        return cls(float(duration) / 1e3, float(billed) / 1e3, int(memory), int(used), init is not None)
 
 
 class ReplyReader:
@@ -121,7 +119,7 @@ class ReplyReader:
         """The reply, or why there is none. Raises PreflightError when the worker speaks another contract version."""
         report = Report.of(answer.log_result)
         if answer.function_error:
-            outcome, error = _function_failure(answer.body, report)
+            outcome, error = _function_failure(answer, report)
             return ended(call, outcome, error, report)
         try:
             reply = parse_reply(answer.body)
@@ -219,15 +217,15 @@ def _message(body: bytes) -> str:
     return str(text or body[:200].decode("utf-8", "replace")).strip().replace("\n", " ")
 
 
-def _function_failure(body: bytes, report: Report) -> tuple[Outcome, str]:
+def _function_failure(answer: Answer, report: Report) -> tuple[Outcome, str]:
     """What a function error was. Raises PreflightError when the worker refused our contract version."""
-    document = _json(body)
+    document = _json(answer.body)
     kind, message = str(document.get("errorType", "")), str(document.get("errorMessage", "")).strip()
     if kind == VersionError.__name__:
         raise PreflightError(message)
     text = f"{kind}: {message}" if kind else message or "function error"
     stack = document.get("stackTrace")
-    lines = [str(line).rstrip() for line in stack] if isinstance(stack, list) else report.log.splitlines()
+    lines = [str(line).rstrip() for line in stack] if isinstance(stack, list) else _own_log(answer.log_result)
     return _failure_kind(kind, message, report), "\n".join([text, *lines[-STACK_LINES:]])
 
 
@@ -238,6 +236,16 @@ def _failure_kind(kind: str, message: str, report: Report) -> Outcome:
     if kind in ("Runtime.OutOfMemory", "MemoryError") or ("signal: killed" in message and full):
         return Outcome.OUT_OF_MEMORY
     return Outcome.CRASHED if kind == "Runtime.ExitError" else Outcome.FAILED
+
+
+def _own_log(log_result: str) -> list[str]:
+    """The function's own last lines."""
+    lines = _decoded(log_result).splitlines()
+    return [line for line in lines if line.strip() and not line.startswith(LAMBDAS_LINES)][-LOG_LINES:]
+
+
+def _decoded(log_result: str) -> str:
+    return base64.b64decode(log_result).decode("utf-8", "replace")
 
 
 def _json(body: bytes) -> Mapping[str, Any]:

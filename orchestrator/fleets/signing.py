@@ -18,36 +18,52 @@ from botocore.credentials import ReadOnlyCredentials
 from botocore.utils import normalize_url_path
 
 ALGORITHM = "AWS4-HMAC-SHA256"
+DATE, TOKEN = "x-amz-date", "x-amz-security-token"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One URL, taken apart once, as signatures need it."""
+    """One kind of request: its URL and fixed headers, taken apart once, as signatures need them."""
 
     url: str
-    host: str
-    """with the port, unless it is the scheme's own"""
-    path: str
-    """canonical: percent-encoded once more"""
-    query: str
-    """canonical: sorted"""
+    headers: Mapping[str, str]
+    """what is always sent, Host included; all of it is signed"""
+    names: str
+    """canonical list of signed header names, without a session token"""
+    names_with_token: str
+    opening: str
+    """canonical request up to the headers"""
+    lines: tuple[tuple[str, str], ...]
+    """canonical headers, empty where the value changes"""
 
     @classmethod
-    def of(cls, url: str) -> Target:
+    def of(cls, url: str, headers: Mapping[str, str], method: str = "POST") -> Target:
         """`url` must be percent-encoded already."""
         parts = urlsplit(url)
-        host = parts.hostname or ""
-        host = f"[{host}]" if ":" in host else host
-        port = parts.port
-        own_port = port is None or port == DEFAULT_PORTS.get(parts.scheme)
+        path = quote(normalize_url_path(parts.path), safe="/~")
         pairs = sorted(tuple(pair.partition("=")[::2]) for pair in parts.query.split("&") if pair)
+        query = "&".join(f"{name}={value}" for name, value in pairs)
+        sent = {**headers, "Host": _host(url)}
+        lines = {name.lower(): " ".join(value.split()) for name, value in sent.items()}
+        lines |= {DATE: "", TOKEN: ""}
         return cls(
             url=url,
-            host=host if own_port else f"{host}:{port}",
-            path=quote(normalize_url_path(parts.path), safe="/~"),
-            query="&".join(f"{name}={value}" for name, value in pairs),
+            headers=sent,
+            names=";".join(sorted(lines.keys() - {TOKEN})),
+            names_with_token=";".join(sorted(lines)),
+            opening=f"{method}\n{path}\n{query}\n",
+            lines=tuple(sorted(lines.items())),
         )
+
+    def canonical(self, stamp: str, token: str | None, body: bytes) -> str:
+        """The canonical request of this body at this instant."""
+        values = {DATE: stamp, TOKEN: token}
+        lines = [f"{name}:{values.get(name, value)}\n" for name, value in self.lines if token or name != TOKEN]
+        return f"{self.opening}{''.join(lines)}\n{self.signed_names(token)}\n{sha256(body).hexdigest()}"
+
+    def signed_names(self, token: str | None) -> str:
+        return self.names_with_token if token else self.names
 
 
 class Signer:
@@ -57,34 +73,23 @@ class Signer:
         self._service, self._region = service, region
         self._key: tuple[str, str, bytes] = ("", "", b"")
 
-    def sign(
-        self,
-        target: Target,
-        headers: Mapping[str, str],
-        body: bytes,
-        credentials: ReadOnlyCredentials,
-        now_s: float,
-        method: str = "POST",
-    ) -> dict[str, str]:
-        """`headers` and those that authenticate them: Host, X-Amz-Date, the session token, Authorization.
+    def sign(self, target: Target, body: bytes, credentials: ReadOnlyCredentials, now_s: float) -> dict[str, str]:
+        """All headers to send: the target's, the date, the session token, and the Authorization that signs them.
 
-        `now_s` is the time of day in seconds since 1970. Every header given is signed.
+        `now_s` is the time of day in seconds since 1970.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
-        signed = {**headers, "Host": target.host, "X-Amz-Date": stamp}
-        if credentials.token:
-            signed["X-Amz-Security-Token"] = credentials.token
-        lines = sorted((name.lower(), " ".join(value.split())) for name, value in signed.items())
-        names = ";".join(name for name, _ in lines)
-        canonical_headers = "".join(f"{name}:{value}\n" for name, value in lines)
-        canonical = f"{method}\n{target.path}\n{target.query}\n{canonical_headers}\n{names}\n{sha256(body).hexdigest()}"
+        token = credentials.token
         scope = f"{stamp[:8]}/{self._region}/{self._service}/aws4_request"
-        to_sign = f"{ALGORITHM}\n{stamp}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
-        signature = hmac.digest(
-            self._signing_key(credentials.secret_key or "", stamp[:8]), to_sign.encode(), "sha256"
-        ).hex()
+        canonical = sha256(target.canonical(stamp, token, body).encode()).hexdigest()
+        key = self._signing_key(credentials.secret_key or "", stamp[:8])
+        signature = hmac.digest(key, f"{ALGORITHM}\n{stamp}\n{scope}\n{canonical}".encode(), "sha256").hex()
+        signed = {**target.headers, "X-Amz-Date": stamp}
+        if token:
+            signed["X-Amz-Security-Token"] = token
         signed["Authorization"] = (
-            f"{ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
+            f"{ALGORITHM} Credential={credentials.access_key}/{scope}, "
+            f"SignedHeaders={target.signed_names(token)}, Signature={signature}"
         )
         return signed
 
@@ -95,3 +100,12 @@ class Signer:
                 key = hmac.digest(key, part.encode(), "sha256")
             self._key = (secret, day, key)
         return self._key[2]
+
+
+def _host(url: str) -> str:
+    """The Host header: with the port, unless it is the scheme's own."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    own_port = parts.port is None or parts.port == DEFAULT_PORTS.get(parts.scheme)
+    return host if own_port else f"{host}:{parts.port}"

@@ -75,7 +75,7 @@ def test_equal_to_botocore(
 ) -> None:
     url, signer = f"{endpoint}{function.path()}", Signer("lambda", region)
     for headers, body in ((HEADERS, b'{"a": 1}'), (ODD_HEADERS, b""), ({}, bytes(range(256)))):
-        signed = signer.sign(Target.of(url), headers, body, credentials, when.timestamp())
+        signed = signer.sign(Target.of(url, headers), body, credentials, when.timestamp())
         assert signed["Authorization"] == botocores(url, headers, body, credentials, region, when)
         assert headers.items() <= signed.items()
         assert signed.get("X-Amz-Security-Token") == credentials.token
@@ -84,7 +84,7 @@ def test_equal_to_botocore(
 def test_the_kept_key_follows_day_and_secret() -> None:
     url, signer = f"{ENDPOINTS[0][0]}{FUNCTIONS[0].path()}", Signer("lambda", "us-east-1")
     for credentials, when in ((PLAIN, MORNING), (PLAIN, LEAP), (SESSION, LEAP), (SESSION, MORNING), (PLAIN, MORNING)):
-        signed = signer.sign(Target.of(url), HEADERS, b"{}", credentials, when.timestamp())
+        signed = signer.sign(Target.of(url, HEADERS), b"{}", credentials, when.timestamp())
         assert signed["Authorization"] == botocores(url, HEADERS, b"{}", credentials, "us-east-1", when)
 
 
@@ -117,7 +117,7 @@ def test_what_a_stock_client_sends_is_signed_the_same(function: Function, token:
     when = datetime.datetime.strptime(theirs["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC)
     given.pop("X-Amz-Security-Token", None)
     signed = Signer("lambda", "eu-west-3").sign(
-        Target.of(request.url), given, b'{"x": [1, 2]}', ReadOnlyCredentials("AK", "SK", token), when.timestamp()
+        Target.of(request.url, given), b'{"x": [1, 2]}', ReadOnlyCredentials("AK", "SK", token), when.timestamp()
     )
     assert signed["Authorization"] == theirs["Authorization"]
 
