@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -25,9 +24,9 @@ from lambda_worker.buffers import NonFiniteResult
 from lambda_worker.cache import DiskCache
 from lambda_worker.contract import parse_request, reply_json
 from lambda_worker.errors import describe
-from lambda_worker.keys import cancelled_epoch, early_key, reply_key
+from lambda_worker.keys import early_key, reply_key
 from lambda_worker.messages import Reduction, Reply, Request, Result, Task
-from lambda_worker.objects import MissingObject, ObjectStore, StoreError
+from lambda_worker.objects import ObjectStore, StoreError
 from lambda_worker.reduce import reduce_to_store
 from lambda_worker.s3 import S3Objects, client
 from lambda_worker.sandbox import Sandbox
@@ -38,8 +37,6 @@ __all__ = ["Worker", "handler"]
 
 DISK_CACHE_BYTES = 384 * 2**20
 """Of AWS's smallest /tmp, 512 MB; GRADMUX_CACHE_BYTES overrides it."""
-CANCEL_CHECK_S = 2.0
-"""Between two looks at the cancel marker while tasks are being computed."""
 WIDEST_SECONDS = 99_999.999999
 """More digits than any time has: AWS ends an invocation after 900 s."""
 
@@ -83,12 +80,10 @@ class Invocation:
 
     def __init__(self, request: Request, sandbox: Sandbox, cold: bool) -> None:
         self._request = request
-        self._objects = sandbox.objects
+        self._sandbox, self._objects = sandbox, sandbox.objects
         self._cold = cold
         self._watch = Stopwatch()
         self._bench = Bench(sandbox, request.data or "", request.reply.dtype, self._watch)
-        self._cancelled = False
-        self._checked_at = -CANCEL_CHECK_S
 
     def reply(self) -> dict[str, Any]:
         answer = {"gradient": self._gradient, "warm": self._warm, "reduce": self._reduce}[self._request.op]
@@ -163,18 +158,11 @@ class Invocation:
         )
 
     def _is_cancelled(self) -> bool:
-        """Whether the run's cancel marker names this epoch or a later one. Looks at most every two seconds."""
-        now = time.monotonic()
-        if self._request.cancel is None or self._cancelled or now - self._checked_at < CANCEL_CHECK_S:
-            return self._cancelled
-        self._checked_at = now
-        try:
-            with self._watch.reading():
-                marker = self._objects.get(self._request.cancel)
-        except (MissingObject, StoreError):  # no marker; or none to be had, and then computing is the lesser evil
+        """Whether the run's cancel marker names this epoch or a later one."""
+        if self._request.cancel is None:
             return False
-        self._cancelled = cancelled_epoch(marker) >= self._request.epoch
-        return self._cancelled
+        with self._watch.reading():
+            return self._sandbox.cancelled_epoch(self._request.cancel) >= self._request.epoch
 
 
 @lru_cache(maxsize=1)

@@ -5,17 +5,22 @@ Knows the store and the caches, not requests or replies. Read `tasks.py` next.
 
 from __future__ import annotations
 
+import time
+
 from torch import Tensor
 
 from lambda_worker import flat
 from lambda_worker.cache import DiskCache, MemoryCache
 from lambda_worker.data import Dataset, parse_manifest
+from lambda_worker.keys import cancelled_epoch
 from lambda_worker.messages import Weights
 from lambda_worker.models import Model, build, parse_spec
-from lambda_worker.objects import ObjectStore
+from lambda_worker.objects import MissingObject, ObjectStore, StoreError
 
 __all__ = ["Sandbox"]
 
+CANCEL_CHECK_S = 2.0
+"""Between two looks at a run's cancel marker."""
 MODELS = 16
 SNAPSHOTS = 8
 SNAPSHOT_BYTES = 256 * 2**20
@@ -31,6 +36,26 @@ class Sandbox:
         self._models: MemoryCache[Model] = MemoryCache(MODELS)
         self._snapshots: MemoryCache[Tensor] = MemoryCache(SNAPSHOTS, SNAPSHOT_BYTES)
         self._datasets: MemoryCache[Dataset] = MemoryCache(DATASETS)
+        self._marker: str | None = None
+        self._marker_read_at = 0.0
+        self._cancelled_epoch = -1
+
+    def cancelled_epoch(self, key: str) -> int:
+        """The newest epoch that the marker under `key` cancels, -1 without one; read at most every CANCEL_CHECK_S.
+
+        A look at every invocation would cost each of them a request, and the client stops sending by itself.
+        """
+        now = time.time()  # goes on while AWS freezes the sandbox, as the monotonic clock need not
+        if key != self._marker or not 0 <= now - self._marker_read_at < CANCEL_CHECK_S:
+            self._marker, self._marker_read_at = key, now
+            self._cancelled_epoch = self._read_marker(key)
+        return self._cancelled_epoch
+
+    def _read_marker(self, key: str) -> int:
+        try:
+            return cancelled_epoch(self.objects.get(key))
+        except (MissingObject, StoreError):  # no marker; or none to be had, and then computing is the lesser evil
+            return -1
 
     def model(self, key: str) -> Model:
         """The model of a spec. The factory's exceptions pass through."""

@@ -61,7 +61,7 @@ class Size:
     """lambda of the sequential schemes"""
 
 
-FULL = Size(workers=32, steps=12, time_scale=0.15, stragglers=3, distinct=4)
+FULL = Size(workers=32, steps=12, time_scale=0.1, stragglers=3, distinct=4)
 QUICK = Size(workers=8, steps=3, time_scale=0.02, stragglers=1, distinct=2)
 
 

@@ -173,6 +173,20 @@ def test_the_cancel_marker_stops_its_epoch_and_earlier_ones(bench: Workbench, ma
     assert (len(bench.objects.reads) == 1) is stops
 
 
+def test_a_warm_sandbox_does_not_read_the_cancel_marker_for_every_invocation(bench: Workbench) -> None:
+    bench.objects.put("cancel", cancel_marker(2))
+    for _ in range(5):
+        bench.ask(bench.request(task(bench), cancel="cancel"))
+    assert [key for key, _, _ in bench.objects.reads].count("cancel") == 1
+
+
+def test_the_cancel_marker_of_another_run_is_read_at_once(bench: Workbench) -> None:
+    bench.objects.put("other", cancel_marker(3))
+    bench.ask(bench.request(task(bench), cancel="cancel"))
+    (result,) = bench.ask(bench.request(task(bench), cancel="other")).results
+    assert result.status == "cancelled"
+
+
 # --- LAG-WK ------------------------------------------------------------------------------------------------------
 
 
