@@ -26,9 +26,10 @@ class Reference:
     def of(cls, prepared: Prepared) -> Self:
         """Trains every model of the job here and now."""
         steps = prepared.plan.steps
-        return cls(
-            {plan.name: train_reference(plan, prepared.train, prepared.order, steps)[0] for plan in prepared.models}
-        )
+        modules = {}
+        for index, plan in enumerate(prepared.models):
+            modules[plan.name], _ = train_reference(plan, prepared.train, prepared.order, steps, index=index)
+        return cls(modules)
 
     def difference(self, others: Mapping[str, nn.Module]) -> float:
         """Largest over the models of |weights - ours| / |ours| (Euclidean norms)."""

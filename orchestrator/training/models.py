@@ -6,7 +6,7 @@ Knows neither stores nor results. Read `trainer.py` next.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -47,6 +47,11 @@ class ModelPlan:
     """of parameters: float32 or float64"""
     seed: int = 0
     """of torch while the factory runs: of the initial weights"""
+
+
+def seeded(plan: ModelPlan, index: int) -> ModelPlan:
+    """The plan as the `index`-th of its job."""
+    return replace(plan, seed=plan.seed + index)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lambda_worker.gradient import mixed
 from lambda_worker.norms import recording, update_running_statistics
 from orchestrator.training.data import Dataset
-from orchestrator.training.models import ModelPlan, Trained, prepare
+from orchestrator.training.models import ModelPlan, Trained, prepare, seeded
 from orchestrator.training.order import BatchOrder, RowIds, chunk_bounds
 
 
@@ -33,9 +33,9 @@ def train_reference(
 ) -> tuple[nn.Module, list[float]]:
     """The trained module and the mean loss of every step.
 
-    `index` is the model's place in its job and `seed` the job's, both for dropout alone.
+    `index` is the model's place in its job (for initial weights and dropout), `seed` the job's (for dropout alone).
     """
-    trained = prepare(plan)
+    trained = prepare(seeded(plan, index))
     losses = []
     for step in range(steps):
         rows = [order.batch(step)]

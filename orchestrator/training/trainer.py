@@ -28,7 +28,7 @@ from orchestrator.training.checkpoint import ModelState, load_state, save_state
 from orchestrator.training.code import first_line
 from orchestrator.training.data import Array, Dataset
 from orchestrator.training.gradients import CodedResult, Term, combine
-from orchestrator.training.models import ModelPlan, Trained, make_spec, prepare
+from orchestrator.training.models import ModelPlan, Trained, make_spec, prepare, seeded
 
 INLINE_BYTES = 48 * 1024
 """Snapshots up to this size travel in every request; larger ones are read from the store, once per sandbox."""
@@ -65,10 +65,11 @@ class TorchTrainer:
     ) -> None:
         """`clip_norm` bounds the norm of every gradient, as torch's clip_grad_norm_ does; `epoch` is the run's life.
 
+        A model's index is added to its seed, so that equal plans begin with different weights.
         Raises: ConfigError for a model that cannot be built.
         """
         assert len(plans) == jobs.models
-        self._trained = [prepare(plan) for plan in plans]
+        self._trained = [prepare(seeded(plan, index)) for index, plan in enumerate(plans)]
         self._jobs, self._store, self._keys, self._epoch = jobs, store, keys, epoch
         self._clip_norm, self._inline_bytes = clip_norm, inline_bytes
         self._snapshots: dict[int, Weights] = {}

@@ -76,8 +76,13 @@ def test_equals_ordinary_training(
     run = Run(plans, tmp_path, dataset=make_dataset(dtype=dtype), wire=wire)
     losses = run.play(*code)
     assert compare(run) <= bound
-    _, expected = train_reference(plans[1], run.dataset, run.order, run.steps)
+    _, expected = train_reference(plans[1], run.dataset, run.order, run.steps, index=1)
     np.testing.assert_allclose(losses[1::2], expected, rtol=max(bound, 1e-6))
+
+
+def test_equal_plans_begin_with_different_weights(tmp_path: Path) -> None:
+    run = Run([plan("a"), plan("b")], tmp_path)
+    assert difference(run.trainer.module(0), run.trainer.module(1)) > 0.1
 
 
 def test_dropout_draws_the_same_masks_for_the_same_chunks(tmp_path: Path) -> None:
