@@ -66,7 +66,7 @@ def start_server(
         stack.callback(stop_server, server)
         said = first_words(server, config)
         if "lambda_port" not in said:
-            raise EmulatorError(said.get("error") or f"the emulator did not start: {last_line(log)}")
+            raise EmulatorError(why_not(said, log))
         stack.pop_all()
     return server, Started.from_json(said)
 
@@ -99,8 +99,11 @@ def stop_server(server: subprocess.Popen[bytes]) -> None:
     server.stdout.close()
 
 
-def last_line(log: IO[bytes]) -> str:
-    """The end of what the server complained of."""
+def why_not(said: dict[str, Any], log: IO[bytes]) -> str:
+    """One line: the server's own reason, or the last line of the log where that says more."""
+    reason: str = said.get("error", "the emulator did not start")
+    if not said.get("see_log", True):
+        return reason
     log.seek(0)
     lines = log.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return f"{reason}: {lines[-1]}" if lines else reason

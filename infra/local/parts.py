@@ -24,6 +24,10 @@ BACKLOG = 4096
 STOP_S = 10.0
 
 
+class PartDied(EmulatorError):
+    """A process ended before it was ready; the last line of the log says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The sockets and processes that the server looks after."""
@@ -116,13 +120,15 @@ def start_moto(listener: socket.socket) -> subprocess.Popen[bytes]:
 
 
 def wait_until_ready(parts: Parts) -> None:
-    """Blocks until zygote and moto can work. Raises EmulatorError with the reason when one cannot."""
+    """Blocks until zygote and moto can work. Raises EmulatorError, or PartDied, when one cannot."""
     message = parts.control.recv(4096)
+    if not message:
+        raise PartDied("the process that workers are forked from ended")
     if not message.startswith(b"R"):
-        raise EmulatorError(message[NOTICE.size :].decode() or "the worker zygote ended before it was ready")
+        raise EmulatorError(" ".join(message[NOTICE.size :].decode(errors="replace").split()))
     assert parts.moto.stdout is not None
     if not parts.moto.stdout.readline():
-        raise EmulatorError("the S3 server (moto) ended before it was ready")
+        raise PartDied("the S3 server (moto) ended")
 
 
 def end(process: subprocess.Popen[bytes], at_once: bool = False) -> None:

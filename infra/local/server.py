@@ -19,7 +19,7 @@ from pathlib import Path
 
 from infra.local.config import EmulatorConfig
 from infra.local.errors import EmulatorError
-from infra.local.parts import start_parts, wait_until_ready
+from infra.local.parts import PartDied, start_parts, wait_until_ready
 
 
 def raise_descriptor_limit() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
         try:
             run(config, root, state, stack)
         except EmulatorError as error:
-            print(json.dumps({"error": str(error)}), flush=True)
+            print(json.dumps({"error": str(error), "see_log": isinstance(error, PartDied)}), flush=True)
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # no order to end interrupts the end
 

@@ -105,7 +105,8 @@ def main() -> None:
         warm_up(tuple(arguments["preload"]))
         load_handler(settings.handler)
     except (ImportError, AttributeError, SyntaxError) as error:
-        control.send(NOTICE.pack(b"E", 0, 0) + f"handler {settings.handler}: {type(error).__name__}: {error}".encode())
+        reason = f"cannot load {settings.handler} with {arguments['preload']}: {type(error).__name__}: {error}"
+        control.send(NOTICE.pack(b"E", 0, 0) + reason.encode())
         return
     forbid_semaphores()
     gc.collect()

@@ -121,14 +121,19 @@ def test_a_port_in_use_is_one_line_that_names_it(which: str) -> None:
 
 @pytest.mark.parametrize(
     ("handler", "complaint"),
-    [("no_such_module:handler", "No module named 'no_such_module'"), ("json:nothing", "has no attribute 'nothing'")],
+    [
+        ("no_such_module:handler", "No module named 'no_such_module'"),
+        ("json:nothing", "has no attribute 'nothing'"),
+        ("raises_at_import:handler", "the process that workers are forked from ended: ValueError: not today"),
+    ],
 )
 def test_a_handler_that_cannot_be_loaded_is_one_line(
-    handler: str, complaint: str, roots: Callable[[], list[Path]]
+    handler: str, complaint: str, tmp_path: Path, roots: Callable[[], list[Path]]
 ) -> None:
+    (tmp_path / "raises_at_import.py").write_text("raise ValueError('not today')")
     with (
         pytest.raises(EmulatorError, match=complaint) as refused,
-        Emulator(EmulatorConfig(handler=handler, preload=())),
+        Emulator(EmulatorConfig(handler=handler, preload=(), python_path=(str(tmp_path),))),
     ):
         pass
     assert "\n" not in str(refused.value)
