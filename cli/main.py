@@ -13,7 +13,7 @@ from types import FrameType
 
 import click
 
-from cli.options import Settings, common_options
+from cli.options import HELP, Settings, common_options
 from cli.output import report_error
 from orchestrator.errors import GradmuxError
 
@@ -53,7 +53,7 @@ def _closest(word: str) -> str:
     return f", did you mean {close[0]!r}?" if close else ""
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=LazyGroup, context_settings={**HELP, "max_content_width": 110})
 @click.version_option(package_name="gradmux", prog_name="gradmux")
 @common_options
 def gradmux() -> None:

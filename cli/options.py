@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
+HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+"""of every context that shows help: click keeps what it was asked for first"""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -47,6 +47,8 @@ class Prepared:
             jobs=self.plan.jobs,
             models=self.plan.models,
             seed=self.config.training.seed,
+            concurrency=self.config.cluster.concurrency,
+            samples=self.config.data.batch_size,
         )
         return registry.build_scheme(self.config.scheme.name, self.params, context)
 

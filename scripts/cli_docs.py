@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cli.main import COMMANDS, gradmux
+from cli.options import HELP
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 WIDTH = 100
@@ -37,7 +38,7 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def _section(name: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=name, terminal_width=WIDTH, help_option_names=["-h", "--help"])
+    context = click.Context(command, info_name=name, terminal_width=WIDTH, **HELP)
     return f"\n## {name}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
 
 

@@ -25,15 +25,18 @@ class Reference:
     @classmethod
     def of(cls, prepared: Prepared) -> Self:
         """Trains every model of the job here and now."""
-        steps = prepared.plan.steps
-        modules = {}
-        for index, plan in enumerate(prepared.models):
-            modules[plan.name], _ = train_reference(plan, prepared.train, prepared.order, steps, index=index)
-        return cls(modules)
+        plans, seed = prepared.models, prepared.config.training.seed
+        return cls({plan.name: _trained(prepared, index, seed) for index, plan in enumerate(plans)})
 
     def difference(self, others: Mapping[str, nn.Module]) -> float:
         """Largest over the models of |weights - ours| / |ours| (Euclidean norms)."""
         return max(_difference(ours, others[name]) for name, ours in self.modules.items())
+
+
+def _trained(prepared: Prepared, index: int, seed: int) -> nn.Module:
+    plan, steps = prepared.models[index], prepared.plan.steps
+    module, _ = train_reference(plan, prepared.train, prepared.order, steps, index=index, seed=seed)
+    return module
 
 
 @torch.no_grad()

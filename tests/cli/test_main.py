@@ -10,7 +10,7 @@ import pytest
 
 from cli.main import COMMANDS
 from cli.main import gradmux as group
-from cli.options import ExampleCommand
+from cli.options import HELP, ExampleCommand
 from tests.cli.conftest import Gradmux
 
 
@@ -42,7 +42,7 @@ def test_help_starts_without_the_heavy_imports() -> None:
 def test_every_command_has_help_with_an_example_and_the_common_options(name: str, command: click.Command) -> None:
     assert isinstance(command, ExampleCommand)
     assert "gradmux" in command.example
-    text = command.get_help(click.Context(command, info_name=name))
+    text = command.get_help(click.Context(command, info_name=name, **HELP))
     for option in ("--json", "--quiet", "--verbose", "--home"):
         assert option in text
     assert f"Example:\n  {command.example.splitlines()[0][:60]}" in text
