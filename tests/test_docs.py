@@ -12,7 +12,7 @@ import click
 import pytest
 
 from cli.main import gradmux
-from cli.options import Settings
+from cli.options import HELP, Settings
 from orchestrator.job_file import parse_job
 from scripts.cli_docs import PAGE, render
 
@@ -44,7 +44,7 @@ def test_python_of_the_readme_compiles(code: str) -> None:
 @pytest.mark.parametrize("line", shown_commands())
 def test_commands_of_the_readme_parse(line: str) -> None:
     words = shlex.split(line)[1:]
-    context = click.Context(gradmux, obj=Settings())
+    context = click.Context(gradmux, obj=Settings(), **HELP)
     _, command, rest = gradmux.resolve_command(context, words)
     assert command is not None
     command.make_context(words[0], rest, parent=context)
