@@ -97,11 +97,11 @@ class Boto3Fleet:
         self._inbox.abandon()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def check(self) -> None:
-        """Asks Lambda whether it would run the function (a dry run, free). Raises PreflightError that says why not."""
-        answer = self._ask(b"{}", "DryRun", IMPATIENT)
-        if answer.verdict is not Verdict.ANSWERED:
-            raise PreflightError(f"function {self._function.name} at {self.endpoint.url}: {answer.reason}")
+    def check(self, connections: int = 1) -> None:
+        """Like `LambdaFleet.check`."""
+        for answer in self._threads.map(lambda _: self._ask(b"{}", "DryRun", IMPATIENT), range(connections)):
+            if answer.verdict is not Verdict.ANSWERED:
+                raise PreflightError(f"function {self._function.name} at {self.endpoint.url}: {answer.reason}")
 
     def warm(self, invocations: Sequence[Invocation]) -> list[Arrival]:
         """Like `LambdaFleet.warm`."""

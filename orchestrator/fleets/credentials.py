@@ -30,13 +30,15 @@ class CredentialSource:
         if self._copy is not None and not (self._expire() and now_s - self._copied_s > RECHECK_S):
             return self._copy
         async with self._renewing:
-            if self._copy is None or self._copied_s < now_s:
-                self._copy, self._copied_s = await self._renewed(), now_s
+            if self._copy is None or self._copied_s < now_s:  # not renewed while this call waited its turn
+                self._copy = await self._renewed()
+                self._copied_s = asyncio.get_running_loop().time()
             return self._copy
 
-    def forget(self) -> None:
-        """AWS calls them expired: ask for new ones next time."""
-        self._copy = None
+    def forget(self, expired: ReadOnlyCredentials) -> None:
+        """AWS calls these expired: ask for new ones next time, unless that has been done."""
+        if self._copy is expired:
+            self._copy = None
 
     def _expire(self) -> bool:
         return isinstance(self._credentials, RefreshableCredentials)

@@ -117,11 +117,19 @@ class LambdaFleet:
 
     # --- before the first round ----------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Asks Lambda whether it would run the function (a dry run, free). Raises PreflightError that says why not."""
-        answer = self._background.run(self._ask(b"{}", self._target_of("DryRun", False), IMPATIENT))
-        if answer.verdict is not Verdict.ANSWERED:
-            raise PreflightError(f"function {self._function.name} at {self.endpoint.url}: {answer.reason}")
+    def check(self, connections: int = 1) -> None:
+        """Asks Lambda whether it would run the function (a dry run, free). Raises PreflightError that says why not.
+
+        Asks over so many connections at once; they stay open, for the first round.
+        """
+        target = self._target_of("DryRun", False)
+
+        async def ask_all() -> list[Answer]:
+            return await asyncio.gather(*(self._ask(b"{}", target, IMPATIENT) for _ in range(connections)))
+
+        for answer in self._background.run(ask_all()):
+            if answer.verdict is not Verdict.ANSWERED:
+                raise PreflightError(f"function {self._function.name} at {self.endpoint.url}: {answer.reason}")
 
     def warm(self, invocations: Sequence[Invocation]) -> list[Arrival]:
         """Has workers started, connections opened, models and data read, as these invocations will need them.
@@ -181,16 +189,15 @@ class LambdaFleet:
             wait_s = backoff.wait_s(answer.verdict, self.now())
             if wait_s is None:
                 return answer
-            if answer.verdict is Verdict.EXPIRED:
-                self._credentials.forget()
             await asyncio.sleep(wait_s)
 
     async def _post(self, body: bytes, target: Target) -> Answer:
         """Exactly one POST, and what became of it."""
         try:
-            signed = self._signer.sign(target, body, await self._credentials.get(), time.time())
+            credentials = await self._credentials.get()
+            signed = self._signer.sign(target, body, credentials, time.time())
             async with self._http.post(self._url, data=body, headers=signed, allow_redirects=False) as response:
-                return Answer.from_http(response.status, response.headers, await response.read())
+                answer = Answer.from_http(response.status, response.headers, await response.read())
         except CredentialTrouble as error:
             return Answer(Verdict.EXPIRED, str(error))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -199,6 +206,9 @@ class LambdaFleet:
             return Answer.silent(self._function.timeout_s + SILENCE_S)
         except (aiohttp.ClientError, OSError) as error:
             return Answer(Verdict.LOST, f"the connection broke: {type(error).__name__}: {error}")
+        if answer.verdict is Verdict.EXPIRED:
+            self._credentials.forget(credentials)
+        return answer
 
     async def _read(self, call: Invocation, answer: Answer) -> Arrival:
         """Reads a reply; a large one, or one whose results lie in the store, in a thread."""

@@ -380,8 +380,8 @@ def test_a_store_that_is_gone_ends_the_run_resumably(kind: RealFleet, endpoint: 
 def test_checking_a_function_runs_nothing(kind: RealFleet, endpoint: FakeLambda) -> None:
     endpoint.behave = always(lambda: web.Response(status=204))
     with opened(kind, endpoint.url) as fleet:
-        fleet.check()
-    assert [post.headers["X-Amz-Invocation-Type"] for post in endpoint.posts] == ["DryRun"]
+        fleet.check(connections=5)
+    assert [post.headers["X-Amz-Invocation-Type"] for post in endpoint.posts] == ["DryRun"] * 5
     endpoint.behave = always(lambda: refuse(404, "ResourceNotFoundException", "Function not found: worker"))
     with (
         opened(kind, endpoint.url) as fleet,
@@ -419,13 +419,20 @@ def test_closing_does_not_wait_for_answers(endpoint: FakeLambda) -> None:
         assert fleet.now() < start + 2.0
 
 
-def test_connections_are_used_again(endpoint: FakeLambda) -> None:
+def test_connections_are_opened_before_the_first_round_and_used_again(endpoint: FakeLambda) -> None:
+    async def answer_late(posted: Posted) -> web.StreamResponse:
+        await asyncio.sleep(0.05)  # so that eight are under way at once
+        return web.Response(status=204) if posted.body == b"{}" else await answer_well(posted)
+
+    endpoint.behave = answer_late
     with opened(LambdaFleet, endpoint.url) as fleet:
+        fleet.check(connections=8)
+        assert len(endpoint.connections) == 8
         for round in range(10):
             fleet.invoke([call(round, worker) for worker in range(8)])
             assert len(take_all(fleet)) == 8
-    assert len(endpoint.posts) == 80
-    assert len(endpoint.connections) <= 8
+    assert len(endpoint.posts) == 88
+    assert len(endpoint.connections) == 8
 
 
 def test_no_region_or_credentials_no_fleet(kind: RealFleet, monkeypatch: pytest.MonkeyPatch) -> None:
