@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -101,8 +102,9 @@ def fail(kind: str, message: str, *, log: str = "", stack: list[str] | None = No
 class FakeLambda:
     """The endpoint, on a free port of this machine while the context is open."""
 
-    def __init__(self, behave: Behaviour = answer_well) -> None:
+    def __init__(self, behave: Behaviour = answer_well, tls: ssl.SSLContext | None = None) -> None:
         self.behave = behave
+        self._tls = tls
         self.posts: list[Posted] = []
         self.connections: set[Any] = set()
         self.url = ""
@@ -123,9 +125,9 @@ class FakeLambda:
         app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=2048)
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=2048, ssl_context=self._tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
         return runner
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
