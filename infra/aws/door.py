@@ -1,0 +1,92 @@
+"""The one door to boto3: a call by its API name, a wait by its waiter's name, AWS's refusals as `ApiError`.
+
+`Door` is what everything here asks for; tests put a recording or scripted one in its place. Endpoints, credentials and
+region are the session's, so that AWS's own variables and profiles hold. Read next: `names.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, WaiterError
+
+from infra.aws.errors import ApiError, AwsError
+
+LONGEST_CALL_S = 960
+"""Above 900 s, the longest that a function may run, so that no invocation is given up and sent again."""
+POLL_S = 5
+
+
+class Door(Protocol):
+    """AWS's API."""
+
+    @property
+    def region(self) -> str: ...
+
+    def call(self, service: str, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """One call, by boto3's names. Raises ApiError when AWS refuses, AwsError when it cannot be asked."""
+        ...
+
+    def wait(self, service: str, waiter: str, arguments: Mapping[str, Any], limit_s: float) -> None:
+        """Until boto3's waiter of that name is content. Raises AwsError when it never will be, or not in time."""
+        ...
+
+    def endpoint(self, service: str) -> str:
+        """URL that calls of a service go to."""
+        ...
+
+
+class BotoDoor:
+    """AWS through boto3."""
+
+    def __init__(self, session: boto3.Session, endpoints: Mapping[str, str] | None = None) -> None:
+        """`endpoints`: service -> URL, for those that are not where the session says."""
+        self._session = session
+        self._endpoints = dict(endpoints or {})
+        self._clients: dict[str, Any] = {}
+
+    @property
+    def region(self) -> str:
+        return self._session.region_name or ""
+
+    def call(self, service: str, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        client = self._client(service)
+        try:
+            answer: dict[str, Any] = getattr(client, operation)(**arguments)
+        except ClientError as error:
+            told = error.response.get("Error", {})
+            name = f"{service}.{operation}"
+            raise ApiError(name, told.get("Code", "Unknown"), told.get("Message", "")) from error
+        except BotoCoreError as error:
+            raise AwsError(f"{service}.{operation}: {error}") from error
+        return answer
+
+    def wait(self, service: str, waiter: str, arguments: Mapping[str, Any], limit_s: float) -> None:
+        config = {"Delay": POLL_S, "MaxAttempts": max(1, round(limit_s / POLL_S))}
+        try:
+            self._client(service).get_waiter(waiter).wait(**arguments, WaiterConfig=config)
+        except (WaiterError, BotoCoreError) as error:
+            raise AwsError(str(error)) from error
+
+    def endpoint(self, service: str) -> str:
+        return str(self._client(service).meta.endpoint_url)
+
+    def _client(self, service: str) -> Any:
+        if service not in self._clients:
+            # An invocation that got no answer is not sent twice; calls of the other services may be.
+            attempts = 1 if service == "lambda" else 5
+            config = Config(
+                retries={"total_max_attempts": attempts, "mode": "standard"},
+                connect_timeout=10,
+                read_timeout=LONGEST_CALL_S,
+            )
+            try:
+                self._clients[service] = self._session.client(  # type: ignore[call-overload]
+                    service, config=config, endpoint_url=self._endpoints.get(service)
+                )
+            except (BotoCoreError, ValueError) as error:
+                raise AwsError(f"{service}: {error}") from error
+        return self._clients[service]

@@ -1,0 +1,156 @@
+"""What of a deployment exists in the account now. Only reads; nothing is remembered on this machine.
+
+Read next: `stack_plan.py`, `direct_plan.py` and `destroy_plan.py`, which decide what is to be done about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from infra.aws.door import Door
+from infra.aws.errors import ApiError, AwsError
+from infra.aws.names import Account, Names
+from infra.aws.template import template_text
+
+MISSING = frozenset(
+    {
+        "404",
+        "NoSuchBucket",
+        "ResourceNotFoundException",
+        "RepositoryNotFoundException",
+        "ImageNotFoundException",
+    }
+)
+TAG = "gradmux"
+"""Tag of everything that was made by us; its value is the deployment's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A CloudFormation stack."""
+
+    status: str
+    parameters: Mapping[str, str]
+    outputs: Mapping[str, str]
+    current: bool
+    """made from the template of this version of gradmux"""
+
+    @property
+    def busy(self) -> bool:
+        return self.status.endswith("_IN_PROGRESS") and self.status != "REVIEW_IN_PROGRESS"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """The Lambda function."""
+
+    image: str
+    configuration: Mapping[str, Any]
+    tags: Mapping[str, str]
+    reserved: int | None
+    retries: int | None
+    """of asynchronous invocations; None: never set, so AWS's two"""
+
+    @property
+    def updating(self) -> bool:
+        return self.configuration.get("LastUpdateStatus") == "InProgress"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What exists."""
+
+    names: Names
+    stack: Stack | None = None
+    own_bucket: bool = False
+    """the deployment's own bucket is there, with or without the stack"""
+    images: frozenset[str] = field(default_factory=frozenset)
+    """tags in the deployment's own repository"""
+    repository: bool = False
+    function: Function | None = None
+
+
+def find_account(door: Door) -> Account:
+    """Whose credentials these are, and for which region. Raises AwsError."""
+    if not door.region:
+        raise AwsError("no AWS region: set AWS_REGION, or region in the AWS profile")
+    return Account.of(door.call("sts", "get_caller_identity", {})["Arn"], door.region)
+
+
+def observe(door: Door, stack_name: str) -> Observed:
+    """Everything that plans depend on. Raises AwsError."""
+    names = Names(stack_name, find_account(door))
+    tags = _image_tags(door, names)
+    return Observed(
+        names=names,
+        stack=find_stack(door, stack_name),
+        own_bucket=_bucket_exists(door, names),
+        images=frozenset(tags or ()),
+        repository=tags is not None,
+        function=_function(door, names.function),
+    )
+
+
+def find_stack(door: Door, name: str) -> Stack | None:
+    """The stack of that name, or None."""
+    try:
+        (found,) = door.call("cloudformation", "describe_stacks", {"StackName": name})["Stacks"]
+    except ApiError as error:
+        if error.code == "ValidationError" and "does not exist" in error.message:
+            return None
+        raise
+    if found["StackStatus"] == "DELETE_COMPLETE":
+        return None
+    body = door.call("cloudformation", "get_template", {"StackName": name})["TemplateBody"]
+    return Stack(
+        status=found["StackStatus"],
+        parameters={each["ParameterKey"]: each["ParameterValue"] for each in found.get("Parameters", [])},
+        outputs={each["OutputKey"]: each["OutputValue"] for each in found.get("Outputs", [])},
+        current=isinstance(body, str) and body.strip() == template_text().strip(),
+    )
+
+
+def _bucket_exists(door: Door, names: Names) -> bool:
+    arguments = {"Bucket": names.bucket, "ExpectedBucketOwner": names.account.id}
+    return _found(door, "s3", "head_bucket", arguments) is not None
+
+
+def _image_tags(door: Door, names: Names) -> list[str] | None:
+    """Tags of all images; None without a repository."""
+    tags: list[str] = []
+    arguments: dict[str, Any] = {"repositoryName": names.repository, "filter": {"tagStatus": "TAGGED"}}
+    while True:
+        page = _found(door, "ecr", "list_images", arguments)
+        if page is None:
+            return None
+        tags += [each["imageTag"] for each in page["imageIds"] if "imageTag" in each]
+        if not page.get("nextToken"):
+            return tags
+        arguments = {**arguments, "nextToken": page["nextToken"]}
+
+
+def _function(door: Door, name: str) -> Function | None:
+    found = _found(door, "lambda", "get_function", {"FunctionName": name})
+    if found is None:
+        return None
+    concurrency = _found(door, "lambda", "get_function_concurrency", {"FunctionName": name}) or {}
+    events = _found(door, "lambda", "get_function_event_invoke_config", {"FunctionName": name}) or {}
+    return Function(
+        image=found.get("Code", {}).get("ImageUri", ""),
+        configuration=found["Configuration"],
+        tags=found.get("Tags", {}),
+        reserved=concurrency.get("ReservedConcurrentExecutions"),
+        retries=events.get("MaximumRetryAttempts"),
+    )
+
+
+def _found(door: Door, service: str, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The answer, or None when there is no such thing."""
+    try:
+        return door.call(service, operation, arguments)
+    except ApiError as error:
+        if error.code in MISSING:
+            return None
+        raise

@@ -1,0 +1,109 @@
+"""The CloudFormation template as text and as data, and the policies in it with their names filled in.
+
+The policies that users are shown are those of the template, so they cannot drift apart. Read `template.yaml` first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.aws.names import Names
+from infra.aws.settings import DeploySettings
+from lambda_worker.contract import PROTOCOL
+
+FILE = Path(__file__).with_name("template.yaml")
+VARIABLE = re.compile(r"\$\{([\w:.]+)\}")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with CloudFormation's short forms."""
+
+
+def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
+    """!Sub x -> {"Fn::Sub": x}."""
+    name = suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}"
+    if isinstance(node, yaml.SequenceNode):
+        return {name: loader.construct_sequence(node, deep=True)}
+    value: Any = loader.construct_scalar(node) if isinstance(node, yaml.ScalarNode) else None
+    return {name: value.split(".") if name == "Fn::GetAtt" else value}
+
+
+_Loader.add_multi_constructor("!", _short_form)
+
+
+@lru_cache(maxsize=1)
+def template_text() -> str:
+    """What CloudFormation gets."""
+    return FILE.read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def template() -> Mapping[str, Any]:
+    """The template with intrinsic functions in their long form."""
+    loader = _Loader(template_text())
+    try:
+        document: dict[str, Any] = loader.get_single_data()
+    finally:
+        loader.dispose()
+    return document
+
+
+def parameters(
+    settings: DeploySettings, *, image: str, bucket: str, make_bucket: bool, python: str, torch: str
+) -> dict[str, str]:
+    """Values of all the template's parameters, as CloudFormation keeps them."""
+    return {
+        "ImageUri": image,
+        "Architecture": settings.architecture.value,
+        "MemoryMb": str(settings.memory_mb),
+        "TimeoutS": str(settings.timeout_s),
+        "TmpMb": str(settings.tmp_mb),
+        "CacheBytes": str(settings.cache_bytes),
+        "Reserved": "" if settings.reserved is None else str(settings.reserved),
+        "LogDays": str(settings.log_days),
+        "KeepDays": str(settings.keep_days),
+        "BucketName": bucket,
+        "MakeBucket": "true" if make_bucket else "false",
+        "Protocol": str(PROTOCOL),
+        "Python": python,
+        "Torch": torch,
+    }
+
+
+def policies(names: Names, bucket: str) -> dict[str, Any]:
+    """The documents that an administrator grants by hand: who may be the worker, what it may do, and a client."""
+    resources = template()["Resources"]
+    role = resources["WorkerRole"]["Properties"]
+    documents = {
+        "worker_trust": role["AssumeRolePolicyDocument"],
+        "worker": role["Policies"][0]["PolicyDocument"],
+        "client": resources["ClientPolicy"]["Properties"]["PolicyDocument"],
+    }
+    values = {
+        "AWS::StackName": names.stack,
+        "AWS::StackId": names.stack_arn(),
+        "AWS::AccountId": names.account.id,
+        "AWS::Region": names.account.region,
+        "AWS::Partition": names.account.partition,
+        "BucketName": bucket,
+    }
+    return {name: _filled(document, values) for name, document in documents.items()}
+
+
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
+    """The value with Ref and Fn::Sub replaced by what they stand for."""
+    if isinstance(value, list):
+        return [_filled(item, values) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"Ref"}:
+        return values[value["Ref"]]
+    if set(value) == {"Fn::Sub"}:
+        return VARIABLE.sub(lambda found: values[found[1]], value["Fn::Sub"])
+    return {name: _filled(item, values) for name, item in value.items()}
