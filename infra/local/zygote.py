@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,14 +40,19 @@ class Zygote:
         signal.set_wakeup_fd(wake_writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of `control` says the same, and leaves time to clean up
+        with suppress(BrokenPipeError, ConnectionResetError):  # an endpoint that was killed ends like any other
+            self.loop(wake_reader, wake_writer)
+        self.end()
+
+    def loop(self, wake_reader: socket.socket, wake_writer: socket.socket) -> None:
+        """Returns, or raises BrokenPipeError or ConnectionResetError, when the endpoint is gone."""
         while True:
             readable, _, _ = select.select([self.control, wake_reader], [], [])
             if wake_reader in readable:
                 wake_reader.recv(4096)
                 self.reap()
             if self.control in readable and not self.obey(wake_reader, wake_writer):
-                break
-        self.end()
+                return
 
     def end(self) -> None:
         """Kills and buries all workers, and removes their /tmp."""
