@@ -5,6 +5,8 @@
     ├── PreflightError           credentials, bucket or function not usable: exit code 3
     ├── QuotaError               the account allows fewer concurrent invocations than the job needs: exit code 4
     └── RunStopped               the run ended early and can be resumed: exit code 5
+        ├── Interrupted          Ctrl-C, or the machine shuts down
+        ├── RunCancelled         `gradmux cancel`
         ├── TaskFailed           one task failed more often than its budget allows
         ├── DeadlinePassed       a round could not be decoded in time
         └── BudgetSpent          the run reached the money it may cost
@@ -20,6 +22,8 @@ class GradmuxError(Exception):
     """Anything that ends a run; its text is one line that says what to do."""
 
     exit_code = 1
+    state = "failed"
+    """of the run that it ends, as the record says it"""
 
 
 class ConfigError(GradmuxError):
@@ -44,6 +48,17 @@ class RunStopped(GradmuxError):
     """The run ended early with everything saved; `gradmux resume` continues it."""
 
     exit_code = 5
+    state = "stopped"
+
+
+class Interrupted(RunStopped):
+    """Somebody asked the process to end."""
+
+
+class RunCancelled(RunStopped):
+    """Somebody cancelled the run; its workers are told not to compute any more."""
+
+    state = "cancelled"
 
 
 class TaskFailed(RunStopped):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator import record as rec
+from orchestrator.errors import GradmuxError, RunStopped
 from orchestrator.jobs import JobPlan
 from orchestrator.ports import Arrival, Fleet, Trainer
 from orchestrator.rounds import Close, Decode, Rounds, Send
@@ -95,17 +96,23 @@ class Loop:
                     self._should_stop()
                 self._wait()
         except BaseException as error:
-            self._finish("stopped", f"{type(error).__name__}: {error}")
+            self._finish(_state_after(error), f"{type(error).__name__}: {error}")
             raise
         self._end_s = self._fleet.now()
         return self.summary()
 
-    def drain(self, patience_s: float) -> RunSummary:
-        """After `run`: takes what is in flight, for `patience_s` at most, to make the bill whole; ends the record."""
-        until = self._fleet.now() + patience_s
-        while self._rounds.in_flight and (arrival := self._fleet.next(until)) is not None:
-            self._take(arrival)
-        self._finish("done", "")
+    def drain(self, patience_s: float, state: str = "done", reason: str = "") -> RunSummary:
+        """After `run`: takes what is in flight, for `patience_s` at most, to make the bill whole; ends the record.
+
+        Who asks to stop now has only asked not to wait.
+        """
+        until_s = self._fleet.now() + patience_s
+        while self._rounds.in_flight and self._fleet.now() < until_s and not self._asked_to_stop():
+            step_s = until_s if self._poll_s is None else min(until_s, self._fleet.now() + self._poll_s)
+            arrival = self._fleet.next(step_s)
+            if arrival is not None:
+                self._take(arrival)
+        self._finish(state, reason)
         return self.summary()
 
     def summary(self) -> RunSummary:
@@ -150,6 +157,14 @@ class Loop:
         if self._rounds.arrived(arrival):
             for slot, result in arrival.results.items():
                 self._results.setdefault(Key(arrival.round, arrival.worker, slot), result)
+
+    def _asked_to_stop(self) -> bool:
+        try:
+            if self._should_stop is not None:
+                self._should_stop()
+        except RunStopped:
+            return True
+        return False
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -250,4 +265,13 @@ class Loop:
         self._flush()
         since, self._since = self._since, _Since()
         end_s = self._fleet.now()
-        self._recorder.write(rec.EndLine(state, end_s, reason, tuple(since.arrivals), tuple(since.decoded)))
+        self._recorder.write(
+            rec.EndLine(state, end_s, reason, tuple(since.arrivals), tuple(since.decoded), tuple(since.sent))
+        )
+
+
+def _state_after(error: BaseException) -> str:
+    """What the record says of a run that ended so; a second Ctrl-C stops it too."""
+    if isinstance(error, GradmuxError):
+        return error.state
+    return "failed" if isinstance(error, Exception) else "stopped"

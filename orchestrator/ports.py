@@ -125,6 +125,18 @@ class StepResult:
     gradient_norm: float
 
 
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """One model between two steps."""
+
+    steps: int
+    """done"""
+    weights: bytes
+    """safetensors: what `safetensors.torch.load_model` takes; a tied tensor once, under its first name"""
+    progress: bytes
+    """optimizer and scheduler, by torch.save"""
+
+
 class Trainer(Protocol):
     """Holds the models. A job's weights are published once, before its first dispatch, and never change after."""
 
@@ -138,4 +150,13 @@ class Trainer(Protocol):
 
     def retire(self, job: int) -> None:
         """Nobody will refer to the weights that `job` started from any more; it may never have been published."""
+        ...
+
+
+class Resumable(Protocol):
+    """A trainer whose models can be put aside and taken up again, bit for bit."""
+
+    def state(self, model: int) -> ModelState: ...
+    def load_state(self, model: int, state: ModelState) -> None:
+        """Raises ConfigError when the state is of another model or optimizer."""
         ...

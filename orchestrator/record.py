@@ -10,13 +10,13 @@ Knows no tensors and no scheme. Read next: `loop.py` (writes it), `fleets/replay
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TextIO, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from zlib import crc32
 
+from orchestrator.disk import DISK, Disk, GrowingFile
 from orchestrator.errors import GradmuxError
 from orchestrator.ports import Arrival, Invocation, Outcome
 from orchestrator.schemes.scheme import Decoding
@@ -121,11 +121,13 @@ class EndLine:
     """How the run ended, and what came after its last round."""
 
     state: str
-    """"done", "stopped", or "failed"."""
+    """"done", "stopped" (it can be resumed), "cancelled" or "failed"."""
     at_s: float
     reason: str = ""
     arrivals: tuple[Heard, ...] = ()
     decoded: tuple[Decoded, ...] = ()
+    sent: tuple[Sent, ...] = ()
+    """of a round that never closed"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +179,12 @@ class MemoryRecord:
 class FileRecord:
     """Appends lines to a file: on disk before `write` returns; a torn last line is cut off when reopened."""
 
-    def __init__(self, path: Path, *, sync: bool = True) -> None:
-        self._sync = sync
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _cut_torn_line(path)
-        self._file: TextIO = path.open("a", encoding="utf-8")
+    def __init__(self, path: Path, *, sync: bool = True, disk: Disk = DISK) -> None:
+        """Raises: DiskError, as `write` does."""
+        self._file = GrowingFile(path, disk, sync=sync)
 
     def write(self, line: Line) -> None:
-        self._file.write(encode_line(line) + "\n")
-        self._file.flush()
-        if self._sync:
-            os.fsync(self._file.fileno())
+        self._file.append(encode_line(line).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
@@ -213,8 +210,8 @@ def decode_line(text: str, where: str = "record") -> Line:
         if cls is not Header:
             fields["arrivals"] = tuple(_heard(item) for item in fields["arrivals"])
             fields["decoded"] = tuple(Decoded(**item) for item in fields["decoded"])
+            fields["sent"] = tuple(_sent(item) for item in fields.get("sent", ()))
         if cls is RoundLine:
-            fields["sent"] = tuple(_sent(item) for item in fields["sent"])
             fields["late"] = tuple(fields["late"])
             fields["asked"] = tuple((str(q), float(a)) for q, a in fields["asked"])
         if cls is Header:
@@ -229,13 +226,18 @@ def read_record(path: Path) -> Iterator[Line]:
     """The lines of a record file; a torn last line (the run was killed while writing) is left out."""
     try:
         with path.open(encoding="utf-8") as file:
-            for number, text in enumerate(file, start=1):
-                if text.endswith("\n"):
-                    yield decode_line(text, f"{path}, line {number},")
+            yield from decode_lines(file, path)
     except OSError as error:
         raise RecordError(f"cannot read the record {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise RecordError(f"{path} is not a run's record: it is not text") from error
+
+
+def decode_lines(texts: Iterable[str], path: Path, first: int = 1) -> Iterator[Line]:
+    """The lines in `texts` as far as they are whole; the first of them is line number `first` of the file `path`."""
+    for number, text in enumerate(texts, start=first):
+        if text.endswith("\n"):
+            yield decode_line(text, f"{path}, line {number},")
 
 
 def heard(arrival: Arrival) -> Heard:
@@ -281,12 +283,3 @@ def _heard(item: list[Any]) -> Heard:
 def _sent(item: list[Any]) -> Sent:
     made = Sent(*item)
     return replace(made, workers=tuple(made.workers), loads=tuple(made.loads))
-
-
-def _cut_torn_line(path: Path) -> None:
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    if data and not data.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(data.rfind(b"\n") + 1)

@@ -39,8 +39,8 @@ class RoundState:
     """worker -> invocations made or queued"""
     running: dict[int, int] = field(default_factory=dict)
     """worker -> invocations in flight"""
-    failure: tuple[int, str] | None = None
-    """last worker that failed, and why"""
+    failures: dict[int, str] = field(default_factory=dict)
+    """worker -> why it failed last"""
 
     @property
     def open(self) -> bool:
@@ -70,6 +70,12 @@ class RoundState:
         got.update(arrival.slots)
         if all(slot in got for slot, task in enumerate(self.slots[arrival.worker]) if task is not None):
             self.heard.add(arrival.worker)
+
+    def missing_jobs(self, worker: int) -> tuple[int, ...]:
+        """Jobs whose task this worker has not answered."""
+        got = self.slots_heard.get(worker, set())
+        tasks = enumerate(self.slots.get(worker, ()))
+        return tuple(sorted({task.job for slot, task in tasks if task is not None and slot not in got}))
 
     def cut_s(self, mu: float) -> float | None:
         """When the mu rule calls the rest stragglers; None before the first answer and once it has passed."""

@@ -168,6 +168,11 @@ class Rounds:
         """Is anything of that round still in flight, or the round open?"""
         return round_index in self._rounds
 
+    def last_invocation(self, round_index: int, worker: int) -> Invocation:
+        """What this worker was asked last in a round that `knows`: the input of a task that keeps failing."""
+        this = self._rounds[round_index]
+        return self._call(this, worker, this.attempts[worker])
+
     def wake_at(self) -> float | None:
         """The next instant at which a decision may change without an arrival; None: never."""
         limits = self._limits
@@ -233,7 +238,7 @@ class Rounds:
         self._pending.append(job)
 
     def _failed(self, this: RoundState, arrival: Arrival) -> None:
-        this.failure = (arrival.worker, arrival.error or arrival.outcome.value)
+        this.failures[arrival.worker] = arrival.error or arrival.outcome.value
         if not this.closed and not this.running.get(arrival.worker, 0):
             self._again(this, [arrival.worker])
 
@@ -370,7 +375,10 @@ class Rounds:
         self._outbox.extend(self._invocation(this, worker) for worker in slots)
 
     def _invocation(self, this: RoundState, worker: int) -> Invocation:
-        attempt = this.attempts[worker] = this.attempts.get(worker, 0) + 1
+        this.attempts[worker] = this.attempts.get(worker, 0) + 1
+        return self._call(this, worker, this.attempts[worker])
+
+    def _call(self, this: RoundState, worker: int, attempt: int) -> Invocation:
         slots = this.slots[worker]
         *early, load = loads_by_message(slots, self._scheme.chunk_sizes)
         return Invocation(this.index, worker, attempt, slots, load, self._epoch, tuple(early))
@@ -386,8 +394,13 @@ class Rounds:
 
     def _stuck(self) -> None:
         for this in self._open_rounds():
-            worker, reason = this.failure or (next(iter(this.missing()), -1), "no answer")
-            jobs = sorted({task.job for slots in this.slots.values() for task in slots if task is not None})
-            attempts = this.attempts.get(worker, 0)
-            raise TaskFailed(round=this.index, worker=worker, jobs=tuple(jobs), attempts=attempts, reason=reason)
+            wanted = self._scheme.wanted(this.index) or tuple(this.missing())
+            worker = next((w for w in wanted if w in this.failures), wanted[0] if wanted else -1)
+            raise TaskFailed(
+                round=this.index,
+                worker=worker,
+                jobs=this.missing_jobs(worker),
+                attempts=this.attempts.get(worker, 0),
+                reason=this.failures.get(worker, "no answer"),
+            )
         raise AssertionError("nothing is in flight, no round is open and jobs are missing: the scheme cannot go on")

@@ -27,10 +27,9 @@ class ReplayFleet:
         self._asked: set[tuple[int, int, int]] = set()
         self._now_s = 0.0
         for line in lines:
-            if isinstance(line, RoundLine):
+            if isinstance(line, RoundLine | EndLine):
                 for group in line.sent:
                     self._starts |= {(group.round, w, group.attempt): group.at_s for w in group.workers}
-            if isinstance(line, RoundLine | EndLine):
                 self._arrivals.extend(item.arrival() for item in line.arrivals)
 
     def now(self) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import safetensors.torch
@@ -17,20 +16,9 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from orchestrator.errors import ConfigError
+from orchestrator.ports import ModelState
 from orchestrator.training.code import first_line
 from orchestrator.training.models import Trained
-
-
-@dataclass(frozen=True, slots=True)
-class ModelState:
-    """One model between two steps."""
-
-    steps: int
-    """done"""
-    weights: bytes
-    """safetensors: what `safetensors.torch.load_model` takes; a tied tensor once, under its first name"""
-    progress: bytes
-    """optimizer and scheduler, by torch.save"""
 
 
 def save_state(trained: Trained) -> ModelState:

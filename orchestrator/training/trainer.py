@@ -22,9 +22,9 @@ from lambda_worker.models import encode_spec
 from lambda_worker.norms import freeze_norms, update_running_statistics
 from orchestrator.errors import ConfigError
 from orchestrator.jobs import JobPlan
-from orchestrator.ports import StepResult, Store
+from orchestrator.ports import ModelState, StepResult, Store
 from orchestrator.store import Keys, put_once
-from orchestrator.training.checkpoint import ModelState, load_state, save_state
+from orchestrator.training.checkpoint import load_state, save_state
 from orchestrator.training.code import first_line
 from orchestrator.training.data import Array, Dataset
 from orchestrator.training.gradients import CodedResult, Term, combine

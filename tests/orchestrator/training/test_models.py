@@ -15,7 +15,8 @@ from torch import nn
 
 from lambda_worker.models import build, encode_spec, parse_spec
 from orchestrator.errors import ConfigError
-from orchestrator.training.checkpoint import ModelState, load_state, save_state
+from orchestrator.ports import ModelState
+from orchestrator.training.checkpoint import load_state, save_state
 from orchestrator.training.code import find_code, importing_from, ship_code
 from orchestrator.training.models import ModelPlan, make_spec, prepare
 from tests.orchestrator.training.bench import mlp, tied

@@ -1,0 +1,140 @@
+"""What outlives the process: every write, flush and rename that the folder of a run sees goes through a `Disk`.
+
+Each method of `Disk` is one system call that changes what a later process finds; a test can so end the world before,
+after or in the middle of any of them. `write_whole` and `GrowingFile` are all that is built on it: a file is either
+replaced as a whole, or only grows by whole pieces. Knows nothing of runs. Read next: `record.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.errors import RunStopped
+
+TAIL_BYTES = 65_536
+UNFINISHED = ".unfinished"
+"""suffix of files that are being written; what a killed process leaves of them is never read"""
+
+
+class DiskError(RunStopped):
+    """The disk is full, or the folder cannot be written: what was saved before is whole, the run can be resumed."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"cannot write {path}: {error.strerror or error}; what was saved before is whole")
+
+
+class Disk:
+    """The real one."""
+
+    def open(self, path: Path) -> int:
+        """A descriptor that writes at the end of the file, which is made when there is none."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        """Writes some of `data`; how many bytes."""
+        return os.write(descriptor, data)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
+
+    def sync(self, descriptor: int) -> None:
+        """Returns when what was written survives a loss of power."""
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Atomic; replaces a file, but no folder that has something in it."""
+        source.rename(target)
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def sync_folder(self, path: Path) -> None:
+        """Returns when the names in the folder survive a loss of power."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+
+DISK = Disk()
+
+
+def write_whole(path: Path, pieces: Iterable[bytes], disk: Disk = DISK) -> None:
+    """Makes or replaces a file: a reader, whenever it comes, finds the old content or the new. Raises DiskError."""
+    unfinished = path.with_name(path.name + UNFINISHED)
+    try:
+        disk.remove(unfinished)
+        descriptor = disk.open(unfinished)
+        try:
+            for piece in pieces:
+                _write_all(disk, descriptor, piece)
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+        disk.rename(unfinished, path)
+        disk.sync_folder(path.parent)
+    except OSError as error:
+        raise DiskError(path, error) from error
+
+
+class GrowingFile:
+    """A file that only grows, by whole pieces: when one cannot be written, nothing of it stays."""
+
+    def __init__(self, path: Path, disk: Disk = DISK, *, sync: bool = True) -> None:
+        """A torn last line, which a killed process left, is cut off. `sync`: a piece is on disk when `append` returns.
+
+        Raises: DiskError.
+        """
+        self._path, self._disk, self._sync = path, disk, sync
+        try:
+            disk.make_folder(path.parent)
+            self._descriptor = disk.open(path)
+            self.size = size_of_whole_lines(path)
+            if self.size < path.stat().st_size:
+                disk.truncate(self._descriptor, self.size)
+            disk.sync_folder(path.parent)
+        except OSError as error:
+            raise DiskError(path, error) from error
+
+    def append(self, data: bytes) -> None:
+        """Adds one piece. Raises DiskError; the file is then as before."""
+        try:
+            _write_all(self._disk, self._descriptor, data)
+            if self._sync:
+                self._disk.sync(self._descriptor)
+        except OSError as error:
+            self._disk.truncate(self._descriptor, self.size)
+            raise DiskError(self._path, error) from error
+        self.size += len(data)
+
+    def close(self) -> None:
+        self._disk.close(self._descriptor)
+
+
+def size_of_whole_lines(path: Path) -> int:
+    """Bytes up to and including the last newline."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - TAIL_BYTES)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return 0
+
+
+def _write_all(disk: Disk, descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[disk.write(descriptor, left) :]
