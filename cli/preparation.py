@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.policy import limits, wait_policy
@@ -19,10 +19,11 @@ from orchestrator.jobs import JobPlan
 from orchestrator.ports import Store
 from orchestrator.rounds import Rounds
 from orchestrator.schemes import registry
-from orchestrator.schemes.scheme import Context, Params, Scheme
+from orchestrator.schemes.scheme import Context, Distances, Params, Scheme
 from orchestrator.training.data import Dataset, load_dataset
 from orchestrator.training.models import ModelPlan, make_spec, prepare
 from orchestrator.training.order import BatchOrder
+from orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
 
 OpenBucket = Callable[[str], Store]
 
@@ -40,8 +41,8 @@ class Prepared:
     eval: Dataset | None
     order: BatchOrder
 
-    def scheme(self) -> Scheme:
-        """A fresh scheme object: one for each run."""
+    def scheme(self, distances: Distances | None = None) -> Scheme:
+        """A fresh scheme object: one for each run. `distances` answers what a lazy scheme asks while it runs."""
         context = Context(
             workers=_workers(self.config),
             jobs=self.plan.jobs,
@@ -49,6 +50,8 @@ class Prepared:
             seed=self.config.training.seed,
             concurrency=self.config.cluster.concurrency,
             samples=self.config.data.batch_size,
+            rates=learning_rates([self.models[self.plan.model(job)] for job in range(self.plan.models)]),
+            distances=distances,
         )
         return registry.build_scheme(self.config.scheme.name, self.params, context)
 
@@ -75,9 +78,19 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
         eval=_evaluation_rows(config, materials, folder, open_bucket),
         order=BatchOrder(train.rows, config.data.batch_size, config.training.seed),
     )
-    prepared.rounds(prepared.scheme())
+    scheme = prepared.scheme()
+    if scheme.reuses_results:
+        prepared = _checked_for_lazy(prepared)
+    prepared.rounds(scheme)
     _try_models(plans, folder)
     return prepared
+
+
+def _checked_for_lazy(prepared: Prepared) -> Prepared:
+    """The job with its batches in file order, if it is one that a lazy scheme can serve."""
+    name, alpha = prepared.config.scheme.name, float(prepared.params.get("alpha", 0.0))
+    require_plain_descent(name, prepared.models, alpha, prepared.config.training.clip_norm)
+    return replace(prepared, order=full_batch(name, prepared.order))
 
 
 def _workers(config: JobConfig) -> int:

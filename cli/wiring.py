@@ -23,15 +23,18 @@ from cli.policy import limits, wait_policy
 from cli.preparation import Prepared, prepare_job
 from orchestrator.api import Materials, Trained
 from orchestrator.config import JobConfig
+from orchestrator.distances import RecordedDistances
 from orchestrator.fleets.calling import Function
 from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.loop import Loop, RunSummary
 from orchestrator.record import Decoded, FileRecord, Header, Line, RoundLine
 from orchestrator.results import ModelResult, RunResult
-from orchestrator.schemes.scheme import Scheme
+from orchestrator.schemes.scheme import Key, Scheme
 from orchestrator.store import Keys, S3Store
 from orchestrator.training.checkpoint import save_weights
 from orchestrator.training.data import Dataset, put_dataset
+from orchestrator.training.distances import DistanceTrainer
+from orchestrator.training.gradients import CodedResult
 from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype
 from orchestrator.training.trainer import TorchTrainer
 
@@ -83,8 +86,17 @@ def _play(
     on_step: OnStep | None,
 ) -> tuple[TorchTrainer, RunSummary]:
     """The run itself: from the first upload to the last answer that is still billed."""
-    config, keys, scheme = prepared.config, Keys(paths.run), prepared.scheme()
+    config, keys = prepared.config, Keys(paths.run)
     trainer = TorchTrainer(prepared.models, prepared.plan, store=store, keys=keys, clip_norm=config.training.clip_norm)
+
+    def held(key: Key) -> CodedResult:
+        """The loop is put together last."""
+        result: CodedResult = loop.result(key)
+        return result
+
+    measuring = DistanceTrainer(trainer, prepared.plan, held)
+    distances = RecordedDistances(measuring)
+    scheme = prepared.scheme(distances)
     materials = RunMaterials(
         keys=keys,
         bucket=place.bucket,
@@ -111,8 +123,9 @@ def _play(
         plan=prepared.plan,
         rounds=prepared.rounds(scheme),
         fleet=fleet,
-        trainer=trainer,
+        trainer=measuring if scheme.reuses_results else trainer,
         recorder=record,
+        asked=distances.take,
         on_step=on_step,
         poll_s=POLL_S,
     )

@@ -15,7 +15,8 @@ RHS = 1/4 * 4 = 1 and L^2 ||theta_hat - theta||^2 = 0.64: nobody is asked, the s
 2 once more. At step 2 the drift is 4: 0.16 * 16 = 2.56 > 1, and both are asked.
 
 Sources: Chen, Giannakis, Sun, Yin 2018, LAG (arXiv 1805.09965), (7) and (8); Zhang and Simeone 2019, LAGC (1905.09148),
-whose stateless form this is. A resumed run starts with a full sending. Read next: `lazy_job.py`, `lazy_family.py`.
+whose stateless form this is. The loss and the counts that a step tells are, for a shard that was not sent, those of its
+last sending. A resumed run starts with a full sending. Read next: `lazy_job.py`, `lazy_family.py`.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ from orchestrator.schemes.synchronous import SynchronousScheme
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When a shard is sent again. `alpha` and `smoothness` are for gradient sums, not means."""
+    """When a shard is sent again. `alphas` and `smoothness` are for gradient sums, not means."""
 
     by_worker: bool
     """True: the worker decides (WK); False: the orchestrator does (PS)"""
-    alpha: float
+    alphas: tuple[float, ...]
+    """of job t mod M; positive"""
     history: int
     """D"""
     xi: float
@@ -153,7 +155,7 @@ class Lazy(SynchronousScheme[LazyJob]):
             return 0.0
         trigger = self.trigger
         moved = sum(self._distances.weights(newer, older) for newer, older in reach(trigger.history, self._models, t))
-        return trigger.xi * moved / (trigger.alpha**2 * self.shards.count**2)
+        return trigger.xi * moved / (trigger.alphas[t % self._models] ** 2 * self.shards.count**2)
 
     def _asks(self, t: int, shard: int, threshold: float) -> bool:
         last = self._sent[t % self._models].get(shard)

@@ -17,10 +17,8 @@ from orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, Sche
 
 def _trigger(name: str, params: Params, context: Context, shards: Shards, *, by_worker: bool) -> Trigger:
     """Step size and smoothness of the mean loss, turned into those of sums over `samples`."""
-    alpha, history, xi = float(params["alpha"]), int(params["history"]), float(params["xi"])
+    history, xi = int(params["history"]), float(params["xi"])
     smoothness = float(params.get("smoothness", 0.0))
-    if not alpha > 0:
-        raise ConfigError(f"{name}: alpha (step size) = {alpha:g} must be positive: give the optimizer's learning rate")
     if history < 1:
         raise ConfigError(f"{name}: D (history) = {history} is too small: use D >= 1, usually 10")
     if xi < 0 or smoothness < 0:
@@ -28,11 +26,22 @@ def _trigger(name: str, params: Params, context: Context, shards: Shards, *, by_
     usual = (1.0 if by_worker else 10.0) / history
     return Trigger(
         by_worker,
-        alpha / context.samples,
+        tuple(alpha / context.samples for alpha in _step_sizes(name, float(params["alpha"]), context)),
         history,
         xi or usual,
         smoothness * context.samples / shards.count or None,
     )
+
+
+def _step_sizes(name: str, alpha: float, context: Context) -> tuple[float, ...]:
+    """Of every model: the one that was given, or their learning rates."""
+    found = (alpha,) * context.models if alpha else context.rates
+    if not found and context.distances is None:
+        return (1.0,) * context.models  # a simulation, in which every trigger fires whatever the step size
+    if len(found) != context.models or not all(each > 0 for each in found):
+        given = ", ".join(f"{each:g}" for each in found) or "not known"
+        raise ConfigError(f"{name}: alpha (step size) is {given}, but must be positive: give SGD's learning rate")
+    return found
 
 
 def build_single(name: str, by_worker: bool, params: Params, context: Context) -> Scheme:
@@ -68,7 +77,7 @@ def build_coded(params: Params, context: Context) -> Scheme:
     return Lazy("lagc", shards, stragglers, _trigger("lagc", params, context, shards, by_worker=False), context)
 
 
-ALPHA = Parameter("alpha", "alpha", float, None, "step size: the learning rate of plain SGD")
+ALPHA = Parameter("alpha", "alpha", float, 0.0, "step size; 0: the learning rate of plain SGD, each model's own")
 HISTORY = Parameter("history", "D", int, 10, "steps whose lengths the trigger compares with")
 XI = Parameter("xi", "xi", float, 0.0, "weight of each of those steps; 0: the usual 1/D (lag-wk) or 10/D")
 SMOOTHNESS = Parameter("smoothness", "L", float, 0.0, "smoothness constant of the mean loss of a shard; 0: estimated")
@@ -83,7 +92,7 @@ LAG_WK = SchemeInfo(
     title="Lazily aggregated gradients, the worker decides whether its gradient has changed enough to send",
     build=partial(build_single, "lag-wk", True),
     parameters=(ALPHA, HISTORY, XI),
-    constraints="alpha > 0, D >= 1",
+    constraints="alpha >= 0, D >= 1",
     load="1/n, and as much again for the gradient at the weights of the last sending",
     delay="0",
     tolerates="no stragglers",
@@ -97,7 +106,7 @@ LAG_PS = SchemeInfo(
     title="Lazily aggregated gradients, the orchestrator asks the shards whose weights have drifted",
     build=partial(build_single, "lag-ps", False),
     parameters=(ALPHA, HISTORY, XI, SMOOTHNESS),
-    constraints="alpha > 0, D >= 1, L >= 0",
+    constraints="alpha >= 0, D >= 1, L >= 0",
     load="1/n",
     delay="0",
     tolerates="no stragglers",
@@ -111,7 +120,7 @@ G_LAG = SchemeInfo(
     title="lag-ps over groups of workers that hold one shard each; the first answer of a group counts",
     build=build_grouped,
     parameters=(STRAGGLERS, ALPHA, HISTORY, XI, SMOOTHNESS),
-    constraints="0 <= s < n, alpha > 0, D >= 1, L >= 0",
+    constraints="0 <= s < n, alpha >= 0, D >= 1, L >= 0",
     load="1/(n // (s+1))",
     delay="0",
     tolerates="any s, and every set that spares a member of each group that was asked",
@@ -125,7 +134,7 @@ LAGC = SchemeInfo(
     title="Lazily aggregated gradient coding: groups with an inner code, asked when their shard has drifted",
     build=build_coded,
     parameters=(Parameter("groups", "G", int, None, "shards"), STRAGGLERS, INNER_CODE, ALPHA, HISTORY, XI, SMOOTHNESS),
-    constraints="1 <= G <= n, 0 <= s < n // G, alpha > 0, D >= 1, L > 0",
+    constraints="1 <= G <= n, 0 <= s < n // G, alpha >= 0, D >= 1, L > 0",
     load="(s+1)/n for equal groups (cyclic, dft)",
     delay="0",
     tolerates="any s in each group that was asked",

@@ -64,8 +64,8 @@ class Task:
     skip: Skip | None = None
 
     def load(self, chunk_sizes: FloatArray) -> float:
-        """Fraction of one batch that this task processes."""
-        return float(sum(chunk_sizes[c] for c in self.chunks))
+        """Fraction of one batch that this task processes; twice, when it also looks at the reference's weights."""
+        return float(sum(chunk_sizes[c] for c in self.chunks)) * (1 if self.skip is None else 2)
 
 
 Slots: TypeAlias = tuple[Task | None, ...]
@@ -265,6 +265,8 @@ class Context:
     """C, invocations in flight at most, of all models together; None: as many as workers"""
     samples: int = 1
     """of one batch: turns a step size for the mean loss into one for sums"""
+    rates: tuple[float, ...] = ()
+    """learning rates of plain SGD, of jobs 0..M-1 and so of their models; empty: not known"""
 
 
 @dataclass(frozen=True, slots=True)

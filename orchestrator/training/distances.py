@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from orchestrator.jobs import JobPlan
 from orchestrator.ports import StepResult
 from orchestrator.schemes.scheme import Key
-from orchestrator.training.gradients import CodedResult, Term
+from orchestrator.training.data import Array
+from orchestrator.training.gradients import CodedResult, Term, squared_distance
 from orchestrator.training.trainer import TorchTrainer
 
 
@@ -25,7 +26,7 @@ class DistanceTrainer:
     def __init__(self, trainer: TorchTrainer, plan: JobPlan, result: Callable[[Key], CodedResult]) -> None:
         """`result` looks up a result that the loop still holds."""
         self._trainer, self._plan, self._result = trainer, plan, result
-        self._starts: dict[int, NDArray[np.float64]] = {}
+        self._starts: dict[int, Array] = {}
 
     def publish(self, job: int) -> None:
         self._trainer.publish(job)
@@ -39,21 +40,21 @@ class DistanceTrainer:
         self._trainer.retire(job)
 
     def weights(self, job: int, other: int) -> float:
-        """Between the weights that two jobs of one model start from; each applied already, or the model's next."""
-        return _squared(self._start(job) - self._start(other))
+        """Between the weights that two jobs of one model start from; each applied and not retired, or its next."""
+        assert self._plan.model(job) == self._plan.model(other), f"jobs {job} and {other} are of different models"
+        difference: NDArray[np.float64] = self._start(job).astype(np.float64) - self._start(other)
+        return float(difference @ difference)
 
     def gradients(self, key: Key, other: Key) -> float:
         """Between two results that are both kept."""
-        one, two = (self._result(k).gradient.astype(np.float64) for k in (key, other))
-        return _squared(one - two)
+        return squared_distance(self._result(key), self._result(other))
 
-    def _start(self, job: int) -> NDArray[np.float64]:
+    def _start(self, job: int) -> Array:
         kept = self._starts.get(job)
         return self._now(job) if kept is None else kept
 
-    def _now(self, job: int) -> NDArray[np.float64]:
-        return self._trainer.parameters(self._plan.model(job)).astype(np.float64)
-
-
-def _squared(difference: NDArray[np.float64]) -> float:
-    return float(difference @ difference)
+    def _now(self, job: int) -> Array:
+        """(p,) the weights that the next job of its model starts from."""
+        model = self._plan.model(job)
+        assert self._plan.step(job) == self._trainer.steps(model), f"the weights of job {job} are not held"
+        return self._trainer.parameters(model)

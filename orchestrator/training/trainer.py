@@ -110,26 +110,6 @@ class TorchTrainer:
         """How requests refer to the snapshot of a published job."""
         return self._snapshots[job]
 
-    def distance(self, job: int, other: int) -> float:
-        """Squared Euclidean distance between the parameters that two jobs of one model start from.
-
-        Each must be published and not retired, or be the next one of its model.
-        """
-        model = self._jobs.model(job)
-        assert model == self._jobs.model(other), f"jobs {job} and {other} are of different models"
-        count = flat.parameter_count(self._trained[model].module)
-        one, two = (self._flat_weights(each)[:count].double() for each in (job, other))
-        return float((one - two).square().sum())
-
-    def _flat_weights(self, job: int) -> Tensor:
-        weights = self._snapshots.get(job)
-        trained = self._trained[self._jobs.model(job)]
-        if weights is None:
-            self._place(job)
-            return flat.snapshot(trained.module)
-        raw = weights.inline if weights.key is None else self._store.get(weights.key)
-        return flat.from_bytes(raw or b"", trained.plan.dtype)
-
     def retire(self, job: int) -> None:
         """No worker will need the snapshot of `job` any more."""
         weights = self._snapshots.pop(job, None)
@@ -207,6 +187,10 @@ class TorchTrainer:
         output = trained.module(x)
         correct, judged = judge(output, y)
         return float(trained.model.loss.total(output, y)), float(correct.sum()), float(judged.sum())
+
+    def steps(self, model: int) -> int:
+        """Steps that a model has done."""
+        return self._trained[model].steps
 
     def parameters(self, model: int) -> Array:
         """(p,) a copy of all parameters of a model as they are now, flat, in its own dtype."""

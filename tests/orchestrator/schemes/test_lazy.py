@@ -252,7 +252,7 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
-        ("lag-wk", {"alpha": 0.0}, "alpha .* must be positive"),
+        ("lag-wk", {"alpha": -1.0}, "alpha .* is -1, but must be positive"),
         ("lag-ps", {"alpha": 1.0, "D": 0}, "D .* too small"),
         ("g-lag", {"alpha": 1.0, "s": 6}, "use 0 <= s <= 5"),
         ("lagc", {"alpha": 1.0, "s": 3, "groups": 2, "L": 1.0}, "use s <= 2, or at most 1 groups"),

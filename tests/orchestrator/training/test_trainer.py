@@ -215,18 +215,3 @@ def test_a_loss_that_is_a_mean_is_found_out(tmp_path: Path) -> None:
     run = Run([plan(loss=mean_loss)], tmp_path)
     with pytest.raises(ConfigError, match="returns a mean over the samples"):
         run.trainer.check(run.dataset)
-
-
-@pytest.mark.parametrize("inline_bytes", [0, 10**6])
-def test_distances_between_the_weights_of_jobs(inline_bytes: int, tmp_path: Path) -> None:
-    run = Run([plan(args={"norm": True})], tmp_path, options={"inline_bytes": inline_bytes})
-    flat = [torch.cat([p.detach().flatten() for p in run.trainer.module(0).parameters()])]
-    run.trainer.publish(0)
-    assert run.trainer.distance(0, 0) == 0.0
-    call = Invocation(0, 0, 1, (Task(0, (0, 1, 2), (1.0, 1.0, 1.0)),), 1.0)
-    run.trainer.step(0, [(run.answer(call)[0], 1.0)])
-    flat.append(torch.cat([p.detach().flatten() for p in run.trainer.module(0).parameters()]))
-    expected = float((flat[1].double() - flat[0].double()).square().sum())
-    assert run.trainer.distance(0, 1) == pytest.approx(expected, rel=1e-12)  # job 1 is not published yet
-    run.trainer.publish(1)
-    assert run.trainer.distance(1, 0) == pytest.approx(expected, rel=1e-12)
