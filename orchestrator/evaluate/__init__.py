@@ -1,0 +1,21 @@
+"""Thousands of parameter sets over one delay profile, in vectorised numpy: a second implementation, for speed alone.
+
+    setting.py         what they are evaluated against;  batch.py: what is evaluated;  grids.py: batches worth trying
+    evaluator.py       one call for all schemes, and what is covered
+    draws.py           each round's delays and each job's groups, drawn as the loop draws them
+    cover.py           when codes decode;  answers.py: the same with repeats, in absolute time
+    timeline.py, in_flight.py, played.py   rounds behind each other under concurrency and in-flight cap
+    one_round.py       uncoded, gc;  backup.py;  pipeline.py
+    repeat.py          sr-sgc;  multiplexed.py: m-sgc, each closing as early as it may
+    mu_rule.py, game.py, classes.py, models.py, unions.py, bits.py, ledger.py   the papers' wait rule
+    repeat_mu.py, multiplexed_mu.py        the same schemes under it
+
+A property test holds it to the loop (`simulate.simulate`) on every round's duration. Read next: `evaluator.py`.
+"""
+
+from orchestrator.evaluate.batch import Batch
+from orchestrator.evaluate.evaluator import Evaluator
+from orchestrator.evaluate.played import Played
+from orchestrator.evaluate.setting import Setting
+
+__all__ = ["Batch", "Evaluator", "Played", "Setting"]

@@ -1,0 +1,113 @@
+"""How long runs take for thousands of parameter sets: one call for a batch of any scheme.
+
+Covered exactly (every round's duration equals the loop's): `uncoded` and `gc` under both wait policies; `m-sgc` under
+both; `sr-sgc` under both, under the mu rule with `harvest_late = false`; `backup` and `pipeline` under `Earliest`. With
+concurrency and in-flight cap, late answers, loads fixed or by assignment, and any number of workers up to the
+profile's. All else is `simulate.simulate`'s. Read next: `grids.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from orchestrator.errors import ConfigError
+from orchestrator.evaluate import backup, multiplexed, multiplexed_mu, one_round, pipeline, repeat, repeat_mu
+from orchestrator.evaluate.batch import Batch
+from orchestrator.evaluate.bits import IntArray, words_for
+from orchestrator.evaluate.draws import Draws
+from orchestrator.evaluate.played import Played
+from orchestrator.evaluate.setting import Setting
+from orchestrator.policies import Mu
+
+CELLS = 1 << 20
+"""numbers in one working array, about: columns are played in chunks, so that memory stays bounded and in cache"""
+
+
+class Family(Protocol):
+    """Plays a batch of one kind of scheme."""
+
+    def __call__(self, batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Played: ...
+
+
+EARLIEST: dict[str, Family] = {
+    "uncoded": one_round.play,
+    "gc": one_round.play,
+    "sr-sgc": repeat.play,
+    "m-sgc": multiplexed.play,
+    "backup": backup.play,
+    "pipeline": pipeline.play,
+}
+BY_MU: dict[str, Family] = {
+    "uncoded": one_round.play,
+    "gc": one_round.play,
+    "sr-sgc": repeat_mu.play,
+    "m-sgc": multiplexed_mu.play,
+    "pipeline": pipeline.play,
+}
+"""by scheme; an overlapping scheme has no rounds to close, so that the wait policy does not matter to it"""
+
+
+class Evaluator:
+    """Evaluates batches in one setting; what is drawn for one n serves all of them."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self._draws: dict[int, Draws] = {}
+
+    def play(self, batch: Batch, *, detail: bool = False) -> Played:
+        """Every column of the batch; `detail` asks for single durations and for what was in flight.
+
+        Raises: ConfigError for what is not covered, or does not fit the profile or the concurrency.
+        """
+        family = self._family(batch)
+        parts = [
+            (columns, family(batch.take(columns), self.setting, self._draws_for(batch, columns), detail=detail))
+            for columns in self._chunks(batch)
+        ]
+        return Played.gather(parts, batch.size)
+
+    def _family(self, batch: Batch) -> Family:
+        by_mu = isinstance(self.setting.wait, Mu)
+        families = BY_MU if by_mu else EARLIEST
+        if batch.scheme not in families:
+            known = ", ".join(families)
+            raise ConfigError(f"{batch.scheme} is not evaluated with this wait policy (only {known}): use simulate")
+        limits = self.setting.limits
+        if limits.concurrency is not None and limits.concurrency < batch.workers:
+            raise ConfigError(
+                f"{batch.scheme} invokes {batch.workers} workers a round, but concurrency is {limits.concurrency}"
+            )
+        if limits.invoke_idle and batch.loads is None:
+            raise ConfigError("invoke_idle is evaluated with fixed loads only: give loads")
+        if batch.scheme == "sr-sgc" and by_mu and limits.harvest_late:
+            raise ConfigError("sr-sgc under the mu rule is evaluated with harvest_late = false only: use simulate")
+        if batch.scheme == "m-sgc" and (batch.ints("max_stragglers") >= batch.workers).any() and not limits.invoke_idle:
+            raise ConfigError("m-sgc with lambda = n leaves workers idle and is not evaluated: use simulate")
+        return families[batch.scheme]
+
+    def _draws_for(self, batch: Batch, columns: IntArray) -> Draws:
+        rounds = self.setting.jobs + int(batch.delay()[columns].max())
+        draws = self._draws.get(batch.workers)
+        if draws is None:
+            draws = self._draws[batch.workers] = Draws(self.setting, batch.workers, rounds)
+        elif draws.rounds < rounds:
+            draws.reach(rounds)
+        return draws
+
+    def _chunks(self, batch: Batch) -> Iterator[IntArray]:
+        """Columns in runs that are played together, each in order of (W, B, lambda)."""
+        by_mu = isinstance(self.setting.wait, Mu) and "window" in batch.values
+        columns = np.arange(batch.size)
+        edges = np.zeros(batch.size, dtype=np.bool_)
+        if "window" in batch.values:
+            window, burst, most = (batch.ints(name) for name in ("window", "burst", "max_stragglers"))
+            columns = np.lexsort((most, burst, window)) if by_mu else np.lexsort((most, window, burst))
+            alike = (burst,) if batch.scheme == "sr-sgc" else (burst, window)
+            if not by_mu:
+                edges[1:] = np.any([np.diff(values[columns]) != 0 for values in alike], axis=0)
+        size = CELLS // (16 * words_for(batch.workers)) if by_mu else CELLS // batch.workers
+        for run in np.split(columns, np.flatnonzero(edges)):
+            yield from (run[start : start + size] for start in range(0, run.size, size))

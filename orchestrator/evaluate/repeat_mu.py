@@ -1,0 +1,148 @@
+"""`sr-sgc` under the papers' wait rule, where late answers do not count (`harvest_late = false`), as published.
+
+In round t the workers V that have nothing to show for job t-B are known; if they are more than s, some repeat. What a
+class does depends on (B, W, s) and, through the straggler model, on lambda. Read next: `multiplexed.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from orchestrator.evaluate import bits
+from orchestrator.evaluate.batch import Batch
+from orchestrator.evaluate.bits import Bits, IntArray
+from orchestrator.evaluate.classes import opens
+from orchestrator.evaluate.cover import Cover
+from orchestrator.evaluate.draws import Draws
+from orchestrator.evaluate.game import Game
+from orchestrator.evaluate.ledger import Asked, Ledger, LoadShift, Plays
+from orchestrator.evaluate.models import Model, PerRound, PublishedBursty, Repeating
+from orchestrator.evaluate.mu_rule import Closing, Cut
+from orchestrator.evaluate.played import Played
+from orchestrator.evaluate.setting import Setting
+from orchestrator.evaluate.unions import Past
+from orchestrator.policies import Mu
+from orchestrator.schemes.scheme import BoolArray, FloatArray
+
+
+def play(batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Played:
+    """Every round of every column; columns should come in order of (W, B, lambda)."""
+    return _Repeat(batch, setting, draws).play(detail)
+
+
+class _Repeat:
+    def __init__(self, batch: Batch, setting: Setting, draws: Draws) -> None:
+        assert isinstance(setting.wait, Mu)
+        self._batch, self._setting, self._draws = batch, setting, draws
+        self._cut, self._shift = Cut(draws, setting.wait.mu), LoadShift.for_batch(batch, setting)
+        self._burst, self._tolerance = batch.ints("burst"), batch.tolerance()
+        self._rounds = setting.jobs + int(self._burst.max())
+        most = batch.ints("max_stragglers")
+        same = [batch.ints("window"), self._burst, self._tolerance]
+        self._game = Game(setting.wait, opens(same, [most, batch.task_load()]), most)
+        first = self._game.classes.first
+        self._ledger = Ledger(self._rounds, first.size)
+        self._repeats: Bits = np.zeros((first.size, bits.words_for(batch.workers)), dtype=np.uint64)
+        """(classes, words) who works on job t-B in the current round t"""
+        self._lacking = Past(int(self._burst.max()), batch.workers, first.size)
+        """by round, who has no answer for the job of that round from it: late, or at work on another"""
+        models = _models(batch.take(first), setting.wait.straggler_model, lambda: self._repeats)
+        self._game.start(models, self._ledger.fork, self._lacking.fork, self._fork)
+        self._asked: dict[int, BoolArray] = {}
+
+    def play(self, detail: bool) -> Played:
+        for t in range(self._rounds):
+            self._choose_repeats(t)
+            if t < self._setting.jobs or self._setting.limits.invoke_idle:
+                self._round(t)
+            else:
+                self._repeats_alone(t)
+        plays = Plays(self._setting.jobs + self._burst, self._asked)
+        classes = self._game.classes
+        return self._ledger.settle_up(classes, self._shift, plays, self._setting, self._draws, detail=detail)
+
+    def _fork(self, parents: IntArray, rows: int) -> None:
+        self._repeats = np.concatenate([self._repeats, self._repeats[parents]])
+
+    # --- who repeats -------------------------------------------------------------------------------
+
+    def _choose_repeats(self, t: int) -> None:
+        """The fewest workers that complete job t-B, in the classes where it lacks answers."""
+        first = self._game.classes.first
+        burst, tolerance = self._burst[first], self._tolerance[first]
+        lacking = self._lacking.ago(burst)
+        excess = bits.size(lacking) - tolerance
+        rows = np.flatnonzero((excess > 0) & (t < self._setting.jobs + burst))
+        self._repeats = np.zeros_like(lacking)
+        if self._batch.code == "cyclic":
+            self._repeats[rows] = bits.lowest(lacking[rows], excess[rows])
+            return
+        for b in np.unique(burst[rows]):
+            same = rows[burst[rows] == b]
+            self._repeats[same] = self._lowest_of_open(self._draws.lineup(t - int(b)), lacking[same], tolerance[same])
+
+    def _lowest_of_open(self, line: IntArray, lacking: Bits, tolerance: IntArray) -> Bits:
+        """The lowest worker of each group of a fractional code in which everybody is lacking."""
+        workers = self._batch.workers
+        cover = Cover(workers, workers // (tolerance + 1))
+        open_ = cover.by_group(bits.unpack(lacking, workers)[:, line])
+        repeats = np.zeros((tolerance.size, workers), dtype=np.bool_)
+        repeats[cover.column[open_], cover.lowest(line)[open_]] = True
+        return bits.pack(repeats)
+
+    # --- rounds ------------------------------------------------------------------------------------
+
+    def _round(self, t: int) -> None:
+        """All workers are invoked; past the last job only if somebody repeats."""
+        game, draws = self._game, self._draws
+        idle = t >= self._setting.jobs
+
+        def late(columns: IntArray, of: IntArray) -> IntArray:
+            found = self._cut.late(t, self._shift.of(np.ones_like(columns), columns))
+            return found * (bits.size(self._repeats[of]) > 0) if idle else found
+
+        gone = game.settle(draws.order[t], late, lambda sets, of: ~bits.meet(sets, self._repeats[of]))
+        playing = bits.size(self._repeats) > 0 if idle else np.ones(game.classes.count, dtype=np.bool_)
+        asked = Asked(draws.workers * playing, draws.delays_s[t].sum() * playing, np.ones(playing.size, dtype=np.int64))
+        self._ledger.note(t, self._cut.closing(t, game.late, game.let_go).only(playing), asked, game.refused)
+        self._lacking.push(gone | self._repeats)
+        if idle:
+            asked_all = np.broadcast_to(playing[:, np.newaxis], (playing.size, draws.workers))
+            self._asked[t] = game.classes.spread(asked_all)
+
+    def _repeats_alone(self, t: int) -> None:
+        """Past the last job only those who repeat are invoked, and the round waits for them all."""
+        game, draws = self._game, self._draws
+        delays_s = draws.delays_s[t]
+
+        def fastest_s(of: IntArray) -> FloatArray:
+            found: FloatArray = np.where(bits.unpack(self._repeats[of], draws.workers), delays_s, np.inf).min(axis=1)
+            return np.where(np.isfinite(found), found, delays_s.max())
+
+        def late(columns: IntArray, of: IntArray) -> IntArray:
+            return self._cut.late(t, self._shift.of(np.ones_like(columns), columns), fastest_s(of))
+
+        game.settle(
+            draws.order[t], late, lambda sets, of: ~bits.meet(sets, self._repeats[of]), asked=lambda: self._repeats
+        )
+        asked = bits.unpack(self._repeats, draws.workers)
+        playing = bits.size(self._repeats) > 0
+        last_s = np.where(asked, delays_s, 0.0).max(axis=1)
+        closing = Closing(last_s, playing.astype(np.float64))
+        calls = Asked(asked.sum(axis=1), asked @ delays_s, np.ones(playing.size, dtype=np.int64))
+        self._ledger.note(t, closing, calls, game.refused)
+        self._lacking.push(self._repeats)
+        self._asked[t] = game.classes.spread(asked)
+
+
+def _models(batch: Batch, name: str, repeating: Repeating) -> Sequence[Model]:
+    """The straggler models that `name` means, a row for each column of `batch`."""
+    models: list[Model] = []
+    if name in ("bursty", "either"):
+        burst, window = batch.ints("burst"), batch.ints("window")
+        models.append(PublishedBursty(burst, window, batch.tolerance(), repeating, batch.workers))
+    if name in ("arbitrary", "either"):
+        models.append(PerRound(batch.tolerance()))
+    return models

@@ -1,0 +1,46 @@
+"""What parameters are evaluated against: the delays, the jobs, and when a round closes. The same for all of them.
+
+Knows no scheme. Read next: `batch.py` (the parameters), `draws.py` (the delays by round).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from orchestrator.errors import ConfigError
+from orchestrator.fleets.profile_fleet import LoadModel
+from orchestrator.policies import Earliest, Limits, WaitPolicy
+from orchestrator.schemes.scheme import FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """Raises ConfigError for what the evaluator does not cover; `simulate.simulate` plays all of it."""
+
+    delays_s: FloatArray
+    """(rows, columns) seconds, all finite; round t uses row t mod rows"""
+    jobs: int = 100
+    """J"""
+    models: int = 4
+    """M, models side by side; matters to overlapping schemes alone"""
+    wait: WaitPolicy = field(default_factory=Earliest)
+    limits: Limits = field(default_factory=Limits)
+    """`concurrency`, `in_flight_cap`, `harvest_late`, `backup` and `invoke_idle` are heeded"""
+    load: LoadModel = field(default_factory=LoadModel)
+    """`load.load` must be None: a fixed load is given by column, see `Batch.loads`"""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.delays_s).all():
+            raise ConfigError("the evaluator takes finite delays only: replace failed invocations first")
+        limits = self.limits
+        if limits.deadline_s is not None or limits.approximate or limits.split:
+            raise ConfigError("the evaluator knows no deadline_s, approximate or split: use simulate for these")
+        assert self.load.load is None, "give fixed loads by column: Batch.loads"
+
+    def shift_s(self, loads: FloatArray) -> FloatArray:
+        """What a load adds to every delay, seconds."""
+        shift: FloatArray = (loads - self.load.base_load) * self.load.slope_s
+        return shift
