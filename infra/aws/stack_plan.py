@@ -49,7 +49,7 @@ def plan_stack(settings: DeploySettings, observed: Observed, source: ImageSource
         steps += _changing("create", names, first, _creation_reason(built))
     if not built:
         steps += building(settings, names, source, bucket, docker)
-    if (stack is None and not built) or (stack is not None and not (stack.current and stack.parameters == wanted)):
+    if (stack is None and not built) or (stack is not None and _differs(stack, wanted)):
         steps += _changing("update", names, wanted, "the function, with its image and limits")
     if steps:
         steps.append(_ready(names))
@@ -76,6 +76,11 @@ def _bucket(settings: DeploySettings, observed: Observed, stack: Stack | None) -
             f"stack {names.stack} uses bucket {has}, not {settings.bucket}: leave --bucket out, or take another --name"
         )
     return has, stack.parameters.get("MakeBucket") == "true"
+
+
+def _differs(stack: Stack, wanted: Mapping[str, str]) -> bool:
+    """Whether an update is due. After a rollback that failed nobody knows, and CloudFormation will say."""
+    return not stack.current or stack.parameters != wanted or stack.status == "UPDATE_ROLLBACK_FAILED"
 
 
 def _creation_reason(built: bool) -> str:
