@@ -73,6 +73,9 @@ def titles(plan: Plan) -> list[str]:
 
 def test_a_first_deployment_makes_everything(deployer: Deployer) -> None:
     plan = deployer.deploy(PLAIN)
+    # what went through the door is what the plan said, in that order
+    through = [title for title, _ in deployer.door.passed if title != "ecr.get_authorization_token"]
+    assert through == [title for title in titles(plan) if not title.startswith("docker")]
     found = deployer.configuration
     configuration = found["Configuration"]
     assert (configuration["MemorySize"], configuration["Timeout"]) == (2048, 60)
@@ -81,9 +84,6 @@ def test_a_first_deployment_makes_everything(deployer: Deployer) -> None:
     stack = observe(deployer.door, "gradmux").stack
     assert stack is not None
     assert stack.outputs["BucketName"] == NAMES.bucket
-    # what went through the door is what the plan said, in that order
-    through = [title for title, _ in deployer.door.passed if title != "ecr.get_authorization_token"]
-    assert through == [title for title in titles(plan) if not title.startswith("docker")]
 
 
 def test_the_bucket_is_encrypted(deployer: Deployer) -> None:
