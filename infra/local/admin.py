@@ -55,7 +55,7 @@ class Admin:
             if name == "delays":
                 self.invoker.config = dataclasses.replace(self.invoker.config, delays=DelayPlan.from_json(body))
             elif name == "faults":
-                self.invoker.config = dataclasses.replace(self.invoker.config, faults=FaultPlan.from_json(body))
+                self.invoker.set_faults(FaultPlan.from_json(body))
             elif name == "warm":
                 await self.pool.warm(min(body["count"], self.invoker.config.concurrency))
             else:

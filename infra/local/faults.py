@@ -27,7 +27,7 @@ class FaultKind(Enum):
     INIT = "init"
     """the sandbox fails to start: Runtime.ImportModuleError"""
     THROTTLE = "throttle"
-    """429 TooManyRequestsException, nothing runs"""
+    """429 TooManyRequestsException, nothing runs; the same call may be let in when it is repeated"""
     SERVICE = "500"
     """500 ServiceException, nothing runs"""
     UNAVAILABLE = "503"
@@ -88,14 +88,18 @@ class FaultPlan:
             "seed": self.seed,
         }
 
-    def decide(self, round: int, worker: int, attempt: int) -> FaultKind | None:
-        """The fault of this invocation, or None."""
+    def decide(self, round: int, worker: int, attempt: int, refusals: int = 0) -> FaultKind | None:
+        """The fault of this invocation, or None.
+
+        `refusals`: how often a fault has refused this very attempt already. A scheduled one does so once, rates draw
+        anew: on AWS, too, a call that was throttled gets in when it is repeated.
+        """
         for fault in self.schedule:
-            if (fault.round, fault.worker, fault.attempt) == (round, worker, attempt):
+            if (fault.round, fault.worker, fault.attempt) == (round, worker, attempt) and not refusals:
                 return fault.kind
         if not self.rates:
             return None
-        left = uniform(self.seed, "fault", round, worker, attempt)
+        left = uniform(self.seed, f"fault{refusals or ''}", round, worker, attempt)
         for rate in self.rates:
             left -= rate.rate
             if left < 0:

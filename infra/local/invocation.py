@@ -9,6 +9,7 @@ Knows Lambda's rules, not HTTP's: `endpoint.py` is the caller. Read next: `runne
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 from infra.local import answers
@@ -16,7 +17,7 @@ from infra.local.answers import Answer
 from infra.local.call import Call, Run
 from infra.local.config import EmulatorConfig
 from infra.local.event import event_fields
-from infra.local.faults import FaultKind
+from infra.local.faults import FaultKind, FaultPlan
 from infra.local.pool import InitFailed, Pool
 from infra.local.report import Report
 from infra.local.runner import Runner
@@ -41,6 +42,13 @@ class Invoker:
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
         self._room = asyncio.Event()
+        self._refusals: Counter[tuple[int, int, int]] = Counter()
+        """(round, worker, attempt) -> how often a fault has refused it and it was not let in since"""
+
+    def set_faults(self, plan: FaultPlan) -> None:
+        """Replaces the faults of calls from now on."""
+        self.config = replace(self.config, faults=plan)
+        self._refusals.clear()
 
     def admit(self, call: Call) -> Answer | None:
         """Lets a call in (None), or refuses it. Reads round and worker of its event on the way."""
@@ -90,8 +98,14 @@ class Invoker:
     def _plan_fault(self, call: Call, retry: int = 0) -> None:
         """The fault that this delivery suffers."""
         call.fault = None
-        if call.fields is not None:
-            call.fault = self.config.faults.decide(call.fields.round, call.fields.worker, call.fields.attempt + retry)
+        if call.fields is None:
+            return
+        place = (call.fields.round, call.fields.worker, call.fields.attempt + retry)
+        call.fault = self.config.faults.decide(*place, self._refusals[place])
+        if call.fault in REFUSING:
+            self._refusals[place] += 1
+        else:
+            self._refusals.pop(place, None)
         if call.fault is not None:
             self.statistics.faults[call.fault.value] += 1
 

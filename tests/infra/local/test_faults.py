@@ -39,6 +39,16 @@ def test_a_retry_draws_anew() -> None:
     assert first != [plan.decide(round, 0, 2) for round in range(100)]
 
 
+def test_a_refused_call_that_is_repeated_draws_anew() -> None:
+    scheduled = FaultPlan(schedule=(ScheduledFault(0, 0, FaultKind.THROTTLE),))
+    assert [scheduled.decide(0, 0, 1, refusals) for refusals in range(3)] == [FaultKind.THROTTLE, None, None]
+    drawn = FaultPlan(rates=(FaultRate(FaultKind.THROTTLE, 0.5),))
+    refused = [round for round in range(200) if drawn.decide(round, 0, 1)]
+    again = [round for round in refused if drawn.decide(round, 0, 1, refusals=1)]
+    assert 0.3 < len(again) / len(refused) < 0.7
+    assert FaultPlan(rates=(FaultRate(FaultKind.THROTTLE, 1.0),)).decide(0, 0, 1, refusals=9) is FaultKind.THROTTLE
+
+
 @pytest.mark.parametrize("rates", [(1.5,), (-0.1,), (0.7, 0.7)])
 def test_impossible_rates_are_refused(rates: tuple[float, ...]) -> None:
     with pytest.raises(EmulatorError, match="rates"):

@@ -106,6 +106,9 @@ def test_refusals(emulator: Emulator, invoke: Invoke, kind: FaultKind, status: i
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
     assert refused.value.response["Error"]["Code"] == name
     assert emulator.statistics()["invocations"] == before
+    assert invoke({"round": 1, "worker": 2}).error is None, "the same attempt, repeated, is let in"
+    with pytest.raises(ClientError):
+        invoke({"round": 1, "worker": 2})  # the next run finds the same fault
 
 
 def test_a_truncated_reply_breaks_off(emulator: Emulator, invoke: Invoke) -> None:
