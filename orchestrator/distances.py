@@ -6,7 +6,7 @@ Knows neither the schemes that ask nor how a distance is computed. Read next: `s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from orchestrator.errors import GradmuxError
 from orchestrator.schemes.scheme import Distances, Key
@@ -22,8 +22,8 @@ class RecordedDistances:
     def weights(self, job: int, other: int) -> float:
         return self._noted(_weights_question(job, other), self._source.weights(job, other))
 
-    def gradients(self, key: Key, other: Key) -> float:
-        return self._noted(_gradients_question(key, other), self._source.gradients(key, other))
+    def gradients(self, one: Mapping[Key, float], other: Mapping[Key, float]) -> float:
+        return self._noted(_gradients_question(one, other), self._source.gradients(one, other))
 
     def take(self) -> list[tuple[str, float]]:
         """The questions and answers since the last call."""
@@ -44,8 +44,8 @@ class ReplayedDistances:
     def weights(self, job: int, other: int) -> float:
         return self._next(_weights_question(job, other))
 
-    def gradients(self, key: Key, other: Key) -> float:
-        return self._next(_gradients_question(key, other))
+    def gradients(self, one: Mapping[Key, float], other: Mapping[Key, float]) -> float:
+        return self._next(_gradients_question(one, other))
 
     def _next(self, question: str) -> float:
         if not self._answers or self._answers[0][0] != question:
@@ -58,5 +58,6 @@ def _weights_question(job: int, other: int) -> str:
     return f"w{job}-{other}"
 
 
-def _gradients_question(key: Key, other: Key) -> str:
-    return "g" + "-".join(".".join(map(str, k)) for k in (key, other))
+def _gradients_question(one: Mapping[Key, float], other: Mapping[Key, float]) -> str:
+    """Which results; their weights follow from these."""
+    return "g" + "-".join("+".join(".".join(map(str, key)) for key in keys) for keys in (one, other))

@@ -48,8 +48,8 @@ class Trigger:
     history: int
     """D"""
     xi: float
-    smoothness: float | None
-    """L_m of every shard; None: estimated"""
+    smoothness: tuple[float, ...]
+    """L_m of each shard; empty: estimated"""
 
 
 class Lazy(SynchronousScheme[LazyJob]):
@@ -161,7 +161,8 @@ class Lazy(SynchronousScheme[LazyJob]):
         last = self._sent[t % self._models].get(shard)
         if last is None or self._distances is None or self.trigger.by_worker:
             return True
-        smoothness = self.trigger.smoothness or self._smoothness.get((t % self._models, shard))
+        given = self.trigger.smoothness
+        smoothness = given[shard] if given else self._smoothness.get((t % self._models, shard))
         if smoothness is None:
             return True
         return smoothness**2 * self._distances.weights(t, last.job) > threshold
@@ -173,7 +174,7 @@ class Lazy(SynchronousScheme[LazyJob]):
         return Skip(last.job, threshold)
 
     def _estimates(self) -> bool:
-        return self._distances is not None and not self.trigger.by_worker and self.trigger.smoothness is None
+        return self._distances is not None and not self.trigger.by_worker and not self.trigger.smoothness
 
     def _learn_smoothness(self) -> None:
         """L_m >= ||change of the gradient|| / ||change of the weights||, over what was sent since the last look."""
@@ -183,7 +184,6 @@ class Lazy(SynchronousScheme[LazyJob]):
         assert self._distances is not None
         for model, shard, old, new in changed:
             moved = self._distances.weights(new.job, old.job)
-            if moved > 0 and len(old.weights) == len(new.weights) == 1:
-                (older,), (newer,) = old.weights, new.weights
-                ratio = (self._distances.gradients(newer, older) / moved) ** 0.5
+            if moved > 0:
+                ratio = (self._distances.gradients(new.weights, old.weights) / moved) ** 0.5
                 self._smoothness[model, shard] = max(self._smoothness.get((model, shard), 0.0), ratio)

@@ -18,19 +18,34 @@ from orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, Sche
 def _trigger(name: str, params: Params, context: Context, shards: Shards, *, by_worker: bool) -> Trigger:
     """Step size and smoothness of the mean loss, turned into those of sums over `samples`."""
     history, xi = int(params["history"]), float(params["xi"])
-    smoothness = float(params.get("smoothness", 0.0))
     if history < 1:
         raise ConfigError(f"{name}: D (history) = {history} is too small: use D >= 1, usually 10")
-    if xi < 0 or smoothness < 0:
-        raise ConfigError(f"{name}: xi and L (smoothness) must not be negative")
+    if xi < 0:
+        raise ConfigError(f"{name}: xi = {xi:g} must not be negative: use 0 for the usual value")
     usual = (1.0 if by_worker else 10.0) / history
     return Trigger(
         by_worker,
         tuple(alpha / context.samples for alpha in _step_sizes(name, float(params["alpha"]), context)),
         history,
         xi or usual,
-        smoothness * context.samples / shards.count or None,
+        tuple(
+            each * context.samples / shards.count
+            for each in _smoothness(name, str(params.get("smoothness", "0")), shards.count)
+        ),
     )
+
+
+def _smoothness(name: str, text: str, shards: int) -> tuple[float, ...]:
+    """L_m of the mean loss of each shard: from one number for all or one for each; empty when they are estimated."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"{name}: L (smoothness) = {text!r} must be a number, or numbers with commas") from None
+    if not all(0 <= each < float("inf") for each in found) or (0 in found and len(found) > 1):
+        raise ConfigError(f"{name}: L (smoothness) = {text} must be positive, or 0 to have it estimated")
+    if len(found) not in (1, shards):
+        raise ConfigError(f"{name}: L (smoothness) has {len(found)} numbers: give 1, or {shards}, one for each shard")
+    return () if found == [0] else tuple(found * (shards // len(found)))
 
 
 def _step_sizes(name: str, alpha: float, context: Context) -> tuple[float, ...]:
@@ -71,8 +86,6 @@ def build_coded(params: Params, context: Context) -> Scheme:
             f"lagc: s (stragglers) = {stragglers} does not fit groups of {smallest} workers: use s <= {smallest - 1}, "
             f"or at most {context.workers // (stragglers + 1)} groups"
         )
-    if not float(params["smoothness"]) > 0:
-        raise ConfigError("lagc: L (smoothness) must be given: it cannot be estimated from coded results")
     shards = Shards(context.workers, groups, stragglers, code, context.seed)
     return Lazy("lagc", shards, stragglers, _trigger("lagc", params, context, shards, by_worker=False), context)
 
@@ -80,7 +93,9 @@ def build_coded(params: Params, context: Context) -> Scheme:
 ALPHA = Parameter("alpha", "alpha", float, 0.0, "step size; 0: the learning rate of plain SGD, each model's own")
 HISTORY = Parameter("history", "D", int, 10, "steps whose lengths the trigger compares with")
 XI = Parameter("xi", "xi", float, 0.0, "weight of each of those steps; 0: the usual 1/D (lag-wk) or 10/D")
-SMOOTHNESS = Parameter("smoothness", "L", float, 0.0, "smoothness constant of the mean loss of a shard; 0: estimated")
+SMOOTHNESS = Parameter(
+    "smoothness", "L", str, "0", "smoothness constant of the mean loss of a shard, or one for each shard; 0: estimated"
+)
 STRAGGLERS = Parameter("stragglers", "s", int, None, "stragglers that each group tolerates")
 INNER_CODE = Parameter("code", "code", str, "cyclic", "the code inside a group", CODES)
 
@@ -134,7 +149,7 @@ LAGC = SchemeInfo(
     title="Lazily aggregated gradient coding: groups with an inner code, asked when their shard has drifted",
     build=build_coded,
     parameters=(Parameter("groups", "G", int, None, "shards"), STRAGGLERS, INNER_CODE, ALPHA, HISTORY, XI, SMOOTHNESS),
-    constraints="1 <= G <= n, 0 <= s < n // G, alpha >= 0, D >= 1, L > 0",
+    constraints="1 <= G <= n, 0 <= s < n // G, alpha >= 0, D >= 1, L >= 0",
     load="(s+1)/n for equal groups (cyclic, dft)",
     delay="0",
     tolerates="any s in each group that was asked",

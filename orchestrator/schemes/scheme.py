@@ -106,8 +106,8 @@ class Distances(Protocol):
         """Squared Euclidean distance between the weights that `job` and `other` (of one model) start from."""
         ...
 
-    def gradients(self, key: Key, other: Key) -> float:
-        """Squared Euclidean distance between two results that are both kept."""
+    def gradients(self, one: Mapping[Key, float], other: Mapping[Key, float]) -> float:
+        """Squared Euclidean distance between two sums of weight * result, over results that are all kept."""
         ...
 
 

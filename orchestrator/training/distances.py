@@ -7,7 +7,7 @@ the shards plus the history for every model. Knows no triggers. Read next: `orch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from orchestrator.jobs import JobPlan
 from orchestrator.ports import StepResult
 from orchestrator.schemes.scheme import Key
 from orchestrator.training.data import Array
-from orchestrator.training.gradients import CodedResult, Term, squared_distance
+from orchestrator.training.gradients import CodedResult, Term, combine, squared_distance
 from orchestrator.training.trainer import TorchTrainer
 
 
@@ -45,9 +45,12 @@ class DistanceTrainer:
         difference: NDArray[np.float64] = self._start(job).astype(np.float64) - self._start(other)
         return float(difference @ difference)
 
-    def gradients(self, key: Key, other: Key) -> float:
-        """Between two results that are both kept."""
-        return squared_distance(self._result(key), self._result(other))
+    def gradients(self, one: Mapping[Key, float], other: Mapping[Key, float]) -> float:
+        """Between two weighted sums of results that are all kept."""
+        return squared_distance(self._sum(one), self._sum(other))
+
+    def _sum(self, weights: Mapping[Key, float]) -> CodedResult:
+        return combine([(self._result(key), weight) for key, weight in weights.items()])
 
     def _start(self, job: int) -> Array:
         kept = self._starts.get(job)

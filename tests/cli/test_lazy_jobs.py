@@ -141,6 +141,7 @@ CASES: list[tuple[dict[str, Any], int, int, bool, float | None]] = [
     ({"name": "lag-ps", "L": 6.0}, 6, 1, False, 1.0),
     ({"name": "g-lag", "s": 1}, 3, 1, False, None),
     ({"name": "lagc", "groups": 2, "s": 1, "L": 3.0}, 2, 2, False, 1.5),
+    ({"name": "lagc", "groups": 2, "s": 1}, 2, 2, False, None),
 ]
 
 

@@ -88,9 +88,12 @@ class LazyTrainer:
     def weights(self, job: int, other: int) -> float:
         return float(np.sum((self.at(job) - self.at(other)) ** 2))
 
-    def gradients(self, key: Key, other: Key) -> float:
+    def gradients(self, one: Mapping[Key, float], other: Mapping[Key, float]) -> float:
+        return float(np.sum((self.combined(one) - self.combined(other)) ** 2))
+
+    def combined(self, weights: Mapping[Key, float]) -> FloatArray:
         assert self.loop is not None
-        return float(np.sum((self.loop.result(key) - self.loop.result(other)) ** 2))
+        return sum((weight * self.loop.result(key) for key, weight in weights.items()), np.zeros(SIZE))
 
     def compute(self, call: Invocation) -> Mapping[int, FloatArray | None]:
         (task,) = call.slots
@@ -108,7 +111,7 @@ class LazyTrainer:
 
 
 def shard_level_lag(
-    problem: Regression, model: int, steps: int, history: int, xi: float, smoothness: float | None, by_worker: bool
+    problem: Regression, model: int, steps: int, history: int, xi: float, smoothness: list[float], by_worker: bool
 ) -> tuple[FloatArray, int]:
     """LAG of the paper for one model: (weights, uploads)."""
     w = problem.start[model].copy()
@@ -124,7 +127,7 @@ def shard_level_lag(
             last = sent[q]
             if last is not None:
                 at, old = last
-                bound = smoothness or estimate[q]
+                bound = smoothness[q] if smoothness else estimate[q]
                 change = float(np.sum((gradient - old) ** 2)) if by_worker else bound**2 * float(np.sum((at - w) ** 2))
                 if (by_worker or bound > 0) and change <= rhs:
                     continue
@@ -138,14 +141,17 @@ def shard_level_lag(
     return w, uploads
 
 
-CASES: list[tuple[str, dict[str, float | int | str], int, int, float | None, bool]] = [
-    # name, parameters, shards, chunks per shard, smoothness of a shard's sum, does the worker decide
-    ("lag-wk", {}, 6, 1, None, True),
-    ("lag-ps", {"L": 3.0}, 6, 1, 0.5, False),
-    ("lag-ps", {}, 6, 1, None, False),
-    ("g-lag", {"s": 1, "L": 1.5}, 3, 1, 0.5, False),
-    ("g-lag", {"s": 2}, 2, 1, None, False),
-    ("lagc", {"groups": 2, "s": 1, "L": 1.0}, 2, 3, 0.5, False),
+CASES: list[tuple[str, dict[str, float | int | str], int, int, list[float], bool]] = [
+    # name, parameters, shards, chunks per shard, smoothness of the shards' sums (none: estimated), by the worker?
+    ("lag-wk", {}, 6, 1, [], True),
+    ("lag-ps", {"L": 3.0}, 6, 1, [0.5] * 6, False),
+    ("lag-ps", {"L": "0.3,0.6,0.9,1.2,3,6"}, 6, 1, [0.05, 0.1, 0.15, 0.2, 0.5, 1.0], False),
+    ("lag-ps", {}, 6, 1, [], False),
+    ("g-lag", {"s": 1, "L": 1.5}, 3, 1, [0.5] * 3, False),
+    ("g-lag", {"s": 2}, 2, 1, [], False),
+    ("lagc", {"groups": 2, "s": 1, "L": 1.0}, 2, 3, [0.5] * 2, False),
+    ("lagc", {"groups": 2, "s": 1}, 2, 3, [], False),
+    ("lagc", {"groups": 2, "s": 1, "code": "fractional"}, 2, 1, [], False),
 ]
 
 
@@ -191,7 +197,7 @@ def test_iterates_are_those_of_shard_level_lag(
     params: dict[str, float | int | str],
     shards: int,
     chunks: int,
-    smoothness: float | None,
+    smoothness: list[float],
     by_worker: bool,
     seed: int,
     models: int,
@@ -232,7 +238,7 @@ def test_by_hand() -> None:
         def weights(self, job: int, other: int) -> float:
             return (2.0 * (job - other)) ** 2
 
-        def gradients(self, key: Key, other: Key) -> float:
+        def gradients(self, one: Mapping[Key, float], other: Mapping[Key, float]) -> float:
             raise AssertionError("L is given")
 
     context = Context(2, 3, distances=Moves())
@@ -257,7 +263,10 @@ def test_by_hand() -> None:
         ("g-lag", {"alpha": 1.0, "s": 6}, "use 0 <= s <= 5"),
         ("lagc", {"alpha": 1.0, "s": 3, "groups": 2, "L": 1.0}, "use s <= 2, or at most 1 groups"),
         ("lagc", {"alpha": 1.0, "s": 1, "groups": 9, "L": 1.0}, "groups = 9 does not fit 6 workers"),
-        ("lagc", {"alpha": 1.0, "s": 1, "groups": 2}, "L .* must be given"),
+        ("lag-ps", {"alpha": 1.0, "L": "1,2"}, "L .* has 2 numbers: give 1, or 6, one for each shard"),
+        ("lag-ps", {"alpha": 1.0, "L": -1.0}, "L .* = -1.0 must be positive, or 0 to have it estimated"),
+        ("lag-ps", {"alpha": 1.0, "L": "one"}, "L .* = 'one' must be a number, or numbers with commas"),
+        ("lag-ps", {"alpha": 1.0, "xi": -1.0}, "xi = -1 must not be negative"),
     ],
 )
 def test_bad_parameters_get_one_line(name: str, params: dict[str, float | int | str], message: str) -> None:

@@ -60,8 +60,11 @@ def test_gradients_are_compared_as_sums_over_samples(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.step(0)
     bench.step(1)
-    one, other = (bench.results[Key(job, 0, 0)].gradient.astype(np.float64) for job in (0, 1))
-    assert bench.trainer.gradients(Key(0, 0, 0), Key(1, 0, 0)) == pytest.approx(float(np.sum((one - other) ** 2)))
+    keys = [Key(job, 0, 0) for job in (0, 1)]
+    one, other = (bench.results[key].gradient.astype(np.float64) for key in keys)
+    for a, b in ((1.0, 0.0), (0.5, 2.0)):
+        found = bench.trainer.gradients({keys[0]: a, keys[1]: b}, {keys[1]: 1.0})
+        assert found == pytest.approx(float(np.sum((a * one + (b - 1.0) * other) ** 2)), rel=1e-5)
 
 
 def test_what_is_retired_or_of_another_model_cannot_be_asked_for(tmp_path: Path) -> None:
