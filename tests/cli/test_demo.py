@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import psutil
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 
 from cli.demo.contest import QUICK
 from tests.cli.conftest import Gradmux
+from tests.cli.processes import interrupt, running, wait_until
 
 
 @pytest.fixture
@@ -44,3 +46,11 @@ def test_the_table_has_a_row_for_each_scheme_and_says_where_things_lie(gradmux: 
     for label in ("uncoded", "gc, the papers' rule", "gc, earliest decode", "sr-sgc", "m-sgc", "B=1 W=2 lambda=2"):
         assert label in ran.out
     assert str(home / "runs") in ran.out
+
+
+def test_ctrl_c_in_the_middle_leaves_no_process(home: Path) -> None:
+    record = home / "runs" / "demo-uncoded-1" / "record.jsonl"
+    with running(["demo", "--home", str(home)]) as process:
+        wait_until(lambda: record.exists() and record.read_text().count("\n") > 1)
+        err = interrupt(process, signal.SIGINT, 130)
+    assert err.splitlines()[-1] == "gradmux: interrupted"
