@@ -28,9 +28,11 @@ class Executor:
     """Does what plans say."""
 
     door: Door
-    docker: Docker
-    source: ImageSource
     on_step: OnStep
+    docker: Docker | None = None
+    """for plans that build with it"""
+    source: ImageSource | None = None
+    """of the image that the plan builds"""
     sleep: Callable[[float], None] = time.sleep
     stack_id: str | None = None
     """of the stack last created; the only name of one that was deleted again"""
@@ -51,8 +53,11 @@ class Executor:
             case Wait():
                 self._wait(step)
             case DockerBuild():
+                assert self.docker is not None
+                assert self.source is not None
                 self.docker.build(self.source, step.image)
             case DockerPush():
+                assert self.docker is not None
                 self.docker.push(step.image, step.registry, self._registry_password())
             case CloudBuild():
                 self._build_in_the_cloud(step)

@@ -89,7 +89,7 @@ def observe(door: Door, stack_name: str) -> Observed:
         own_bucket=_bucket_exists(door, names),
         images=frozenset(tags or ()),
         repository=tags is not None,
-        function=_function(door, names.function),
+        function=find_function(door, names.function),
     )
 
 
@@ -131,7 +131,8 @@ def _image_tags(door: Door, names: Names) -> list[str] | None:
         arguments = {**arguments, "nextToken": page["nextToken"]}
 
 
-def _function(door: Door, name: str) -> Function | None:
+def find_function(door: Door, name: str) -> Function | None:
+    """The function of that name, or None."""
     found = _found(door, "lambda", "get_function", {"FunctionName": name})
     if found is None:
         return None

@@ -38,7 +38,7 @@ class Deployer:
     def __init__(self, door: RecordingDoor, docker: Architecture | None = Architecture.X86) -> None:
         self.door = door
         self.docker = FakeDocker(door.inner, docker)
-        self.executor = Executor(door, self.docker, source(), lambda *_: None, sleep=lambda _: None)
+        self.executor = Executor(door, lambda *_: None, self.docker, source(), sleep=lambda _: None)
 
     def deploy(self, settings: DeploySettings) -> Plan:
         observed = observe(self.door, settings.name)

@@ -37,7 +37,7 @@ def event(resource: str, status: str, reason: str = "") -> dict[str, str]:
 def run(door: ScriptedDoor, *steps: Step, docker: FakeDocker | None = None) -> list[int]:
     """Carries the steps out and says which began."""
     begun: list[int] = []
-    executor = Executor(door, docker or FakeDocker(), source(), lambda number, _: begun.append(number), lambda _: None)
+    executor = Executor(door, lambda number, _: begun.append(number), docker, source(), sleep=lambda _: None)
     executor.run(Plan(steps), "gradmux")
     return begun
 
@@ -213,7 +213,7 @@ def test_an_object_that_cannot_be_deleted_ends_it() -> None:
 def test_steps_after_a_failure_do_not_begin() -> None:
     door = ScriptedDoor({**EMPTY_ACCOUNT, "s3.one": {}, "s3.two": ApiError("s3.two", "Boom", "")})
     begun: list[int] = []
-    executor = Executor(door, FakeDocker(), source(), lambda number, _: begun.append(number))
+    executor = Executor(door, lambda number, _: begun.append(number))
     with pytest.raises(StepFailed, match="step 2 of 3"):
         executor.run(
             Plan((Call("s3", "one", {}, ""), Call("s3", "two", {}, ""), Call("s3", "three", {}, ""))), "gradmux"

@@ -1,0 +1,39 @@
+"""`gradmux destroy`: removes what `gradmux deploy` made; the data only when that is asked for."""
+
+from __future__ import annotations
+
+import click
+
+from cli.options import Settings, command, pass_settings
+from cli.output import print_json, stdout
+
+
+@command("destroy", example="gradmux destroy --delete-data --dry-run")
+@click.option("--name", default="gradmux", show_default=True, help="Of the deployment.")
+@click.option("--delete-data", is_flag=True, help="The bucket too, with every version of everything in it.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, remove nothing.")
+@pass_settings
+def destroy_command(settings: Settings, name: str, delete_data: bool, dry_run: bool) -> None:
+    """Remove function, roles, images, logs and build project from your AWS account, and tell what stays.
+
+    Only what `deploy` made is touched: never a role, bucket or function of your own.
+    """
+    from cli.account import account_errors, open_account, print_plan, step_lines
+    from infra.aws.destroy_plan import plan_destroy
+    from infra.aws.execute import Executor
+    from infra.aws.observe import observe
+
+    with account_errors():
+        door = open_account()
+        plan = plan_destroy(observe(door, name), delete_data=delete_data)
+        if not dry_run:
+            Executor(door, step_lines(settings, plan)).run(plan, name)
+    if settings.json:
+        print_json(plan.to_json())
+    elif dry_run:
+        print_plan(plan, "The plan:")
+    else:
+        console = stdout()
+        console.print("Removed." if plan.steps else "There was nothing to remove.")
+        for line in plan.leaves:
+            console.print(f"stays: {line}")

@@ -1,0 +1,12 @@
+"""Whether an account, a function and a bucket are fit for a job: one line each, with what to do about it.
+
+    findings = examine(door, Needs(function="gradmux-worker", bucket="...", workers=64))
+
+Serves AWS and the emulator alike. Read next: `examine.py`.
+"""
+
+from infra.aws.doctor.examine import examine
+from infra.aws.doctor.finding import Finding, Level, exit_code
+from infra.aws.doctor.needs import Needs
+
+__all__ = ["Finding", "Level", "Needs", "examine", "exit_code"]
