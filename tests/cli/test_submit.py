@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -21,6 +18,7 @@ from orchestrator.job_file import load_job
 from orchestrator.record import EndLine, Header, RoundLine, read_record
 from orchestrator.store import MemoryStore
 from tests.cli.conftest import Gradmux
+from tests.cli.processes import interrupt, running, wait_until
 
 JOB = """
 name = "small"
@@ -62,7 +60,6 @@ def nan_loss(output, target):
     return (output * float("nan")).sum()
 """
 GC = 'scheme={name="gc", s=1}'
-RUN = [sys.executable, "-c", "from cli.main import main; main()"]
 
 
 @pytest.fixture
@@ -160,23 +157,13 @@ def test_a_loss_that_gives_nan_stops_with_one_line(gradmux: Gradmux, job: Path) 
     assert psutil.Process().children(recursive=True) == []
 
 
-def test_ctrl_c_ends_with_130_and_leaves_no_process(job: Path, home: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 5), (signal.SIGTERM, 5)])
+def test_an_interrupted_run_leaves_no_process_and_a_whole_record(
+    job: Path, home: Path, sent: signal.Signals, code: int
+) -> None:
     slow = ["--set", "emulator.delays=bursty", "--set", "training.steps=500", "--home", str(home)]
-    process = subprocess.Popen([*RUN, "submit", str(job), *slow], stderr=subprocess.PIPE, text=True)
     record = home / "runs" / "small-1" / "record.jsonl"
-    wait_until(lambda: record.exists() and record.read_text().count("\n") > 1)
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert err.splitlines()[-1] == "gradmux: interrupted"
-    _, alive = psutil.wait_procs(children, timeout=10)
-    assert alive == []
+    with running(["submit", str(job), *slow]) as process:
+        wait_until(lambda: record.exists() and record.read_text().count("\n") > 1)
+        interrupt(process, sent, code)
     assert json.loads(record.read_text().splitlines()[-1])["state"] == "stopped"
-
-
-def wait_until(condition, seconds: float = 60) -> None:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
