@@ -47,6 +47,10 @@ class Batch:
         loads = None if self.loads is None else self.loads[columns]
         return replace(self, values=values, size=size, loads=loads)
 
+    def with_loads(self, loads: FloatArray) -> Batch:
+        """The same with a fixed load for each column."""
+        return replace(self, loads=loads)
+
     def tolerance(self) -> IntArray:
         """(P,) s of the code of each job (or of each coded group)."""
         if self.scheme in ("uncoded", "backup"):

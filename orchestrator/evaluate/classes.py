@@ -27,20 +27,22 @@ Fork: TypeAlias = Callable[[IntArray, int], None]
 class Classes:
     """Runs of columns; class c holds columns first[c] .. last[c]."""
 
-    def __init__(self, opens: BoolArray, fork: Fork) -> None:
-        """`opens` (columns,): does a class of its own begin here? `fork` copies all state that is kept by class."""
+    def __init__(self, opens: BoolArray) -> None:
+        """`opens` (columns,): does a class of its own begin here?"""
         self.columns = opens.size
         self.first: IntArray = np.flatnonzero(opens)
         self.last: IntArray = np.append(self.first[1:], self.columns) - 1
-        self._fork = fork
 
     @property
     def count(self) -> int:
         """Classes so far."""
         return self.first.size
 
-    def agree(self, decide: Decide) -> IntArray:
-        """(classes,) the value of `decide`, after parting the classes whose columns differ in it."""
+    def agree(self, decide: Decide, fork: Fork) -> IntArray:
+        """(classes,) the value of `decide`, after parting the classes whose columns differ in it.
+
+        `fork` copies all state that is kept by class.
+        """
         every = np.arange(self.count)
         value = decide(self.first, every)
         mixed = np.flatnonzero(value != decide(self.last, every))
@@ -49,7 +51,8 @@ class Classes:
         columns, owner = self._members(mixed)
         of_column = decide(columns, owner)
         edges = np.flatnonzero((of_column[1:] != of_column[:-1]) & (owner[1:] == owner[:-1])) + 1
-        self._part(columns[edges], owner[edges])
+        fork(owner[edges], self.count)
+        self._part(columns[edges])
         return np.concatenate([value, of_column[edges]])
 
     def spread(self, of_class: NDArray[Number]) -> NDArray[Number]:
@@ -64,9 +67,8 @@ class Classes:
         within = np.arange(owner.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return self.first[owner] + within, owner
 
-    def _part(self, at: IntArray, parents: IntArray) -> None:
-        """New classes begin at columns `at`, inside `parents`; both in the order of the columns of each parent."""
-        self._fork(parents, self.count)
+    def _part(self, at: IntArray) -> None:
+        """New classes begin at columns `at`."""
         self.first = np.concatenate([self.first, at])
         order = np.argsort(self.first)
         self.last = np.empty_like(self.first)

@@ -46,7 +46,7 @@ class Game:
         """`opens` (columns,): where classes begin; `most` (columns,): lambda. Call `start` before the first round."""
         self._wait, self._most = wait, most
         self._forks: list[Fork] = []
-        self.classes = Classes(opens, self._fork)
+        self.classes = Classes(opens)
         self.late: IntArray = np.zeros(self.classes.count, dtype=np.int64)
         """(classes,) late at the cut"""
         self.let_go: IntArray = self.late
@@ -67,13 +67,13 @@ class Game:
         `asked`: who is invoked at all, where that is not everybody. Returns who is given up, a set for each class.
         """
         table = _Table(bits.suffixes(order), asked)
-        self.late = self.let_go = self.classes.agree(late)
+        self.late = self.let_go = self._agree(late)
         self.refused = self._agree_on_models(table) == 0
         self._stays = self.refused
         if allowed is not None:
             self._stays = np.logical_or(self.refused, ~allowed(*table.sets(self.late)))
         if self._stays.any():
-            self.let_go = self.classes.agree(lambda columns, of: self._fewer(table, allowed, columns, of))
+            self.let_go = self._agree(lambda columns, of: self._fewer(table, allowed, columns, of))
             if self._model.several:
                 self._agree_on_models(table)
         gone, _ = table.sets(self.let_go)
@@ -87,7 +87,7 @@ class Game:
             admits = self._model.admits(*table.sets(self.let_go[of], of), self._most[columns])
             return np.left_shift(1, np.arange(len(admits))) @ admits
 
-        return self.classes.agree(code)
+        return self._agree(code)
 
     def _fewer(self, table: _Table, allowed: Allowed | None, columns: IntArray, of: IntArray) -> IntArray:
         """(columns,) how many are let go where the round goes on after the cut; elsewhere all that are late."""
@@ -105,6 +105,9 @@ class Game:
 
         let_go[places] = most_admitted(fits, let_go[places])
         return let_go
+
+    def _agree(self, decide: Decide) -> IntArray:
+        return self.classes.agree(decide, self._fork)
 
     def _fork(self, parents: IntArray, rows: int) -> None:
         for fork in self._forks:

@@ -7,8 +7,8 @@ lambda on it would say yes. Source: Krishnan, Ebrahimi, Khisti 2023, section 2. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from orchestrator.evaluate.bits import Bits, IntArray
 from orchestrator.evaluate.unions import Past, SlidingUnions
 from orchestrator.schemes.scheme import BoolArray
 
-Repeating: TypeAlias = Callable[[], Bits]
-"""who repeats an older job's task in the current round, a set for each row"""
 NEVER = np.iinfo(np.int64).max
 """no lambda would do"""
 
@@ -102,17 +100,26 @@ class Bursty(_Window):
         self._old.fork(parents, rows)
 
 
+class Repeats:
+    """Who repeats an older job's task in the current round, a set for each row."""
+
+    def __init__(self, rows: int, workers: int) -> None:
+        self.now: Bits = np.zeros((rows, bits.words_for(workers)), dtype=np.uint64)
+
+    def fork(self, parents: IntArray, rows: int) -> None:
+        """New rows as copies of these."""
+        self.now = np.concatenate([self.now, self.now[parents]])
+
+
 class PublishedBursty(Bursty):
     """SR-SGC's: a past round counts no stragglers if no repeat was answered in it and at most s were late."""
 
-    def __init__(
-        self, burst: IntArray, window: IntArray, tolerance: IntArray, repeating: Repeating, workers: int
-    ) -> None:
+    def __init__(self, burst: IntArray, window: IntArray, tolerance: IntArray, repeats: Repeats, workers: int) -> None:
         super().__init__(burst, window, workers)
-        self._tolerance, self._repeating = tolerance, repeating
+        self._tolerance, self._repeats = tolerance, repeats
 
     def commit(self, late: Bits) -> None:
-        answered = bits.size(self._repeating() & ~late) > 0
+        answered = bits.size(self._repeats.now & ~late) > 0
         super().commit(bits.keep(late, answered | (bits.size(late) > self._tolerance)))
 
     def fork(self, parents: IntArray, rows: int) -> None:

@@ -91,8 +91,12 @@ def _owing_at_most(found_s: FloatArray, chunks: int) -> FloatArray:
     sent = len(found_s)
     if chunks >= sent:
         return np.full(found_s.shape[1:], -np.inf)
-    at_s: FloatArray = np.partition(found_s, sent - 1 - chunks, axis=0)[sent - 1 - chunks]
-    return at_s
+    latest_s: list[FloatArray] = [np.full(found_s.shape[1:], -np.inf) for _ in range(chunks + 1)]
+    # The latest chunks of each worker, latest first, by insertion: far faster here than numpy's partition.
+    for chunk_s in found_s:
+        for place, latest in enumerate(latest_s):
+            chunk_s, latest_s[place] = np.minimum(chunk_s, latest), np.maximum(chunk_s, latest)
+    return latest_s[chunks]
 
 
 class _Multiplexed:

@@ -18,7 +18,7 @@ from orchestrator.evaluate.cover import Cover
 from orchestrator.evaluate.draws import Draws
 from orchestrator.evaluate.game import Game
 from orchestrator.evaluate.ledger import Asked, Ledger, LoadShift, Plays
-from orchestrator.evaluate.models import Model, PerRound, PublishedBursty, Repeating
+from orchestrator.evaluate.models import Model, PerRound, PublishedBursty, Repeats
 from orchestrator.evaluate.mu_rule import Closing, Cut
 from orchestrator.evaluate.played import Played
 from orchestrator.evaluate.setting import Setting
@@ -44,12 +44,12 @@ class _Repeat:
         self._game = Game(setting.wait, opens(same, [most, batch.task_load()]), most)
         first = self._game.classes.first
         self._ledger = Ledger(self._rounds, first.size)
-        self._repeats: Bits = np.zeros((first.size, bits.words_for(batch.workers)), dtype=np.uint64)
-        """(classes, words) who works on job t-B in the current round t"""
+        self._repeats = Repeats(first.size, batch.workers)
+        """who works on job t-B in the current round t"""
         self._lacking = Past(int(self._burst.max()), batch.workers, first.size)
         """by round, who has no answer for the job of that round from it: late, or at work on another"""
-        models = _models(batch.take(first), setting.wait.straggler_model, lambda: self._repeats)
-        self._game.start(models, self._ledger.fork, self._lacking.fork, self._fork)
+        models = _models(batch.take(first), setting.wait.straggler_model, self._repeats)
+        self._game.start(models, self._ledger.fork, self._lacking.fork, self._repeats.fork)
         self._asked: dict[int, BoolArray] = {}
 
     def play(self, detail: bool) -> Played:
@@ -63,9 +63,6 @@ class _Repeat:
         classes = self._game.classes
         return self._ledger.settle_up(classes, self._shift, plays, self._setting, self._draws, detail=detail)
 
-    def _fork(self, parents: IntArray, rows: int) -> None:
-        self._repeats = np.concatenate([self._repeats, self._repeats[parents]])
-
     # --- who repeats -------------------------------------------------------------------------------
 
     def _choose_repeats(self, t: int) -> None:
@@ -75,13 +72,14 @@ class _Repeat:
         lacking = self._lacking.ago(burst)
         excess = bits.size(lacking) - tolerance
         rows = np.flatnonzero((excess > 0) & (t < self._setting.jobs + burst))
-        self._repeats = np.zeros_like(lacking)
+        self._repeats.now = np.zeros_like(lacking)
         if self._batch.code == "cyclic":
-            self._repeats[rows] = bits.lowest(lacking[rows], excess[rows])
+            self._repeats.now[rows] = bits.lowest(lacking[rows], excess[rows])
             return
         for b in np.unique(burst[rows]):
             same = rows[burst[rows] == b]
-            self._repeats[same] = self._lowest_of_open(self._draws.lineup(t - int(b)), lacking[same], tolerance[same])
+            line = self._draws.lineup(t - int(b))
+            self._repeats.now[same] = self._lowest_of_open(line, lacking[same], tolerance[same])
 
     def _lowest_of_open(self, line: IntArray, lacking: Bits, tolerance: IntArray) -> Bits:
         """The lowest worker of each group of a fractional code in which everybody is lacking."""
@@ -94,6 +92,10 @@ class _Repeat:
 
     # --- rounds ------------------------------------------------------------------------------------
 
+    def _can_spare(self, late: Bits, of: IntArray) -> BoolArray:
+        """Does job t-B decode without these? Each who repeats is needed."""
+        return ~bits.meet(late, self._repeats.now.take(of, axis=0))
+
     def _round(self, t: int) -> None:
         """All workers are invoked; past the last job only if somebody repeats."""
         game, draws = self._game, self._draws
@@ -101,13 +103,13 @@ class _Repeat:
 
         def late(columns: IntArray, of: IntArray) -> IntArray:
             found = self._cut.late(t, self._shift.of(np.ones_like(columns), columns))
-            return found * (bits.size(self._repeats[of]) > 0) if idle else found
+            return found * (bits.size(self._repeats.now[of]) > 0) if idle else found
 
-        gone = game.settle(draws.order[t], late, lambda sets, of: ~bits.meet(sets, self._repeats[of]))
-        playing = bits.size(self._repeats) > 0 if idle else np.ones(game.classes.count, dtype=np.bool_)
+        gone = game.settle(draws.order[t], late, self._can_spare)
+        playing = bits.size(self._repeats.now) > 0 if idle else np.ones(game.classes.count, dtype=np.bool_)
         asked = Asked(draws.workers * playing, draws.delays_s[t].sum() * playing, np.ones(playing.size, dtype=np.int64))
         self._ledger.note(t, self._cut.closing(t, game.late, game.let_go).only(playing), asked, game.refused)
-        self._lacking.push(gone | self._repeats)
+        self._lacking.push(gone | self._repeats.now)
         if idle:
             asked_all = np.broadcast_to(playing[:, np.newaxis], (playing.size, draws.workers))
             self._asked[t] = game.classes.spread(asked_all)
@@ -118,31 +120,30 @@ class _Repeat:
         delays_s = draws.delays_s[t]
 
         def fastest_s(of: IntArray) -> FloatArray:
-            found: FloatArray = np.where(bits.unpack(self._repeats[of], draws.workers), delays_s, np.inf).min(axis=1)
-            return np.where(np.isfinite(found), found, delays_s.max())
+            repeating = bits.unpack(self._repeats.now.take(of, axis=0), draws.workers)
+            found: FloatArray = np.where(repeating, delays_s, delays_s.max()).min(axis=1)
+            return found
 
         def late(columns: IntArray, of: IntArray) -> IntArray:
             return self._cut.late(t, self._shift.of(np.ones_like(columns), columns), fastest_s(of))
 
-        game.settle(
-            draws.order[t], late, lambda sets, of: ~bits.meet(sets, self._repeats[of]), asked=lambda: self._repeats
-        )
-        asked = bits.unpack(self._repeats, draws.workers)
-        playing = bits.size(self._repeats) > 0
+        game.settle(draws.order[t], late, self._can_spare, asked=lambda: self._repeats.now)
+        asked = bits.unpack(self._repeats.now, draws.workers)
+        playing = bits.size(self._repeats.now) > 0
         last_s = np.where(asked, delays_s, 0.0).max(axis=1)
         closing = Closing(last_s, playing.astype(np.float64))
         calls = Asked(asked.sum(axis=1), asked @ delays_s, np.ones(playing.size, dtype=np.int64))
         self._ledger.note(t, closing, calls, game.refused)
-        self._lacking.push(self._repeats)
+        self._lacking.push(self._repeats.now)
         self._asked[t] = game.classes.spread(asked)
 
 
-def _models(batch: Batch, name: str, repeating: Repeating) -> Sequence[Model]:
+def _models(batch: Batch, name: str, repeats: Repeats) -> Sequence[Model]:
     """The straggler models that `name` means, a row for each column of `batch`."""
     models: list[Model] = []
     if name in ("bursty", "either"):
         burst, window = batch.ints("burst"), batch.ints("window")
-        models.append(PublishedBursty(burst, window, batch.tolerance(), repeating, batch.workers))
+        models.append(PublishedBursty(burst, window, batch.tolerance(), repeats, batch.workers))
     if name in ("arbitrary", "either"):
         models.append(PerRound(batch.tolerance()))
     return models
