@@ -47,7 +47,7 @@ def step_lines(settings: Settings, plan: Plan) -> OnStep:
     console, total = stderr(settings), len(plan.steps)
 
     def begin(number: int, step: Step) -> None:
-        console.print(f"[{number}/{total}] {step.title}: {step.why}")
+        console.print(f"[{number}/{total}] {step.title}: {step.why}", soft_wrap=True)
 
     return begin
 
@@ -57,9 +57,9 @@ def print_plan(plan: Plan, heading: str) -> None:
     console = stdout()
     console.print(heading if plan.steps else "Nothing to do: everything is as wanted.")
     for number, step in enumerate(plan.steps, 1):
-        console.print(f"{number:3}. {step.title} {_about(step)}\n     {step.why}")
+        console.print(f"{number:3}. {step.title} {_about(step)}\n     {step.why}", soft_wrap=True)
     for line in plan.leaves:
-        console.print(f"stays: {line}")
+        console.print(f"stays: {line}", soft_wrap=True)
 
 
 def _about(step: Step) -> str:

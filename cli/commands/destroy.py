@@ -36,4 +36,4 @@ def destroy_command(settings: Settings, name: str, delete_data: bool, dry_run: b
         console = stdout()
         console.print("Removed." if plan.steps else "There was nothing to remove.")
         for line in plan.leaves:
-            console.print(f"stays: {line}")
+            console.print(f"stays: {line}", soft_wrap=True)

@@ -6,12 +6,14 @@ region are the session's, so that AWS's own variables and profiles hold. Read ne
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import boto3
+import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, WaiterError
+from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, WaiterError
 
 from infra.aws.errors import ApiError, AwsError
 
@@ -40,12 +42,28 @@ class Door(Protocol):
 
 
 class BotoDoor:
-    """AWS through boto3."""
+    """AWS through boto3; or, by `closed`, nothing but the endpoints that are given."""
 
-    def __init__(self, session: boto3.Session, endpoints: Mapping[str, str] | None = None) -> None:
-        """`endpoints`: service -> URL, for those that are not where the session says."""
+    @classmethod
+    def closed(cls, region: str, endpoints: Mapping[str, str]) -> Self:
+        """A door that cannot lead to AWS: it reads no profile, no variable and no credentials of the user's."""
+        nothing = {
+            "profile": (None, None, None, None),
+            "config_file": (None, None, os.devnull, None),
+            "credentials_file": (None, None, os.devnull, None),
+            "region": ("region", None, region, None),
+        }
+        inner = botocore.session.Session(session_vars=nothing)
+        inner.set_credentials("local", "local", "local")
+        return cls(boto3.Session(botocore_session=inner), endpoints, open_to_others=False)
+
+    def __init__(
+        self, session: boto3.Session, endpoints: Mapping[str, str] | None = None, *, open_to_others: bool = True
+    ) -> None:
+        """`endpoints`: service -> URL, for those that are not where the session says; or for all that there are."""
         self._session = session
         self._endpoints = dict(endpoints or {})
+        self._open_to_others = open_to_others
         self._clients: dict[str, Any] = {}
 
     @property
@@ -75,6 +93,8 @@ class BotoDoor:
         return str(self._client(service).meta.endpoint_url)
 
     def _client(self, service: str) -> Any:
+        if service not in self._endpoints and not self._open_to_others:
+            raise AwsError(f"{service}: not part of the emulator")
         if service not in self._clients:
             # An invocation that got no answer is not sent twice; calls of the other services may be.
             attempts = 1 if service == "lambda" else 5
@@ -82,11 +102,14 @@ class BotoDoor:
                 retries={"total_max_attempts": attempts, "mode": "standard"},
                 connect_timeout=10,
                 read_timeout=LONGEST_CALL_S,
+                proxies=None if self._open_to_others else {},
             )
             try:
                 self._clients[service] = self._session.client(  # type: ignore[call-overload]
                     service, config=config, endpoint_url=self._endpoints.get(service)
                 )
+            except NoRegionError as error:
+                raise AwsError("no AWS region: set AWS_REGION, or region in the AWS profile") from error
             except (BotoCoreError, ValueError) as error:
                 raise AwsError(f"{service}: {error}") from error
         return self._clients[service]

@@ -21,6 +21,7 @@ MISSING = frozenset(
         "ResourceNotFoundException",
         "RepositoryNotFoundException",
         "ImageNotFoundException",
+        "UnknownOperationException",  # the emulator's answer to what it does not have
     }
 )
 TAG = "gradmux"

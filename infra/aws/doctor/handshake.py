@@ -17,9 +17,10 @@ from infra.aws.doctor.finding import Finding, failure, warning, well
 from infra.aws.doctor.needs import Needs
 from infra.aws.door import Door
 from infra.aws.errors import ApiError
-from lambda_worker.contract import PROTOCOL, ContractError, Reply, Request, encode_request, parse_reply
+from lambda_worker.contract import PROTOCOL, ContractError, Reply, ReplyMode, Request, encode_request, parse_reply
 
 RUN = "doctor"
+INLINE = ReplyMode(mode="inline")
 INIT = re.compile(r"Init Duration: ([\d.]+) ms")
 USED = re.compile(r"Memory Size: (\d+) MB\s+Max Memory Used: (\d+) MB")
 INIT_LIMIT_S = 10.0
@@ -52,7 +53,7 @@ class Called:
 
 def examine(door: Door, needs: Needs) -> Iterator[Finding]:
     """Starts, answers, in our version."""
-    called = call(door, needs, Request("warm", RUN, 0, 0, 0, needs.bucket))
+    called = call(door, needs, Request("warm", RUN, 0, 0, 0, needs.bucket, reply=INLINE))
     if isinstance(called, str):
         yield failure("handshake", called, remedy(called))
         return

@@ -1,0 +1,73 @@
+"""`gradmux doctor`: whether account, function and bucket, or the emulator, are fit for a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options import Settings, command, pass_settings
+from cli.output import print_json, stdout
+
+if TYPE_CHECKING:
+    from infra.aws.doctor import Finding
+
+SIGNS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
+
+
+@command("doctor", example="gradmux doctor job.toml")
+@click.argument("job", type=click.Path(path_type=Path), required=False)
+@click.option("--local", is_flag=True, help="The emulator: that of `gradmux local up`, or one of the doctor's own.")
+@click.option("--name", default="gradmux", show_default=True, help="Of the deployment to look at, without a JOB.")
+@click.option("--function", help="Name or ARN, instead of the job's or the deployment's.")
+@click.option("--bucket", help="Instead of the job's or the deployment's.")
+@click.option("--workers", type=click.IntRange(1), help="How many shall run at once, instead of the job's.")
+@click.pass_context
+@pass_settings
+def doctor_command(
+    settings: Settings,
+    ctx: click.Context,
+    job: Path | None,
+    local: bool,
+    name: str,
+    function: str | None,
+    bucket: str | None,
+    workers: int | None,
+) -> None:
+    """Check credentials, endpoints, limits, function and bucket, for JOB when it is given; say what to do.
+
+    Calls the function twice, and puts a small object into the bucket, which is deleted again. Exit code 0 when a job
+    can run, 4 when only the account's limits are in its way, else 3.
+    """
+    from cli.account import account_errors
+    from cli.checkup import Asked, look_at_job, open_checkup
+    from infra.aws.doctor import examine, exit_code
+    from orchestrator.job_file import load_job
+
+    findings: list[Finding] = []
+    config, model_bytes = None, None
+    if job is not None:
+        config = load_job(job)
+        findings, model_bytes = look_at_job(job, config)
+    _show(settings, findings)
+    asked = Asked(local, name, function, bucket, workers)
+    with account_errors(), open_checkup(settings.home, asked, config, model_bytes) as checkup:
+        for finding in examine(checkup.door, checkup.needs):
+            findings.append(finding)
+            _show(settings, [finding])
+    code = exit_code(findings)
+    if settings.json:
+        print_json({"findings": findings, "exit_code": code})
+    ctx.exit(code)
+
+
+def _show(settings: Settings, findings: Iterable[Finding]) -> None:
+    """Each finding as soon as it is made."""
+    if settings.json:
+        return
+    for finding in findings:
+        stdout().print(f"{SIGNS[finding.level]} {finding.check}: {finding.says}", soft_wrap=True)
+        if finding.do:
+            stdout().print(f"        -> {finding.do}", soft_wrap=True)
