@@ -13,6 +13,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -121,8 +122,14 @@ def _is_users(module: ModuleType) -> bool:
     name = getattr(module, "__name__", "")
     if not file or name == "__main__" or sys.modules.get(name) is not module or name.partition(".")[0] in OUR_PACKAGES:
         return False
+    return not _comes_with_packages(file)
+
+
+@cache
+def _comes_with_packages(file: str) -> bool:
+    """Kept: a process has thousands of modules, and every model that is shipped looks at all of them."""
     path = Path(file)
-    return not any(path.is_relative_to(folder) for folder in _INSTALLED)
+    return any(path.is_relative_to(folder) for folder in _INSTALLED)
 
 
 _INSTALLED = [
