@@ -19,8 +19,9 @@ class BackgroundLoop:
         self._thread.start()
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Has the function called in the loop's thread, soon."""
-        self.loop.call_soon_threadsafe(function, *arguments)
+        """Has the function called in the loop's thread, soon; never, when it was stopped."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(function, *arguments)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs the coroutine there, and waits for its result."""

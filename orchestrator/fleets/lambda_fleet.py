@@ -10,26 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-import resource
-import socket
 import ssl
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
-import aiohttp
 import botocore.session
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
-from yarl import URL
 
 from lambda_worker.contract import Request
 from orchestrator.aws import find_credentials, new_session, resolve_endpoint
 from orchestrator.errors import PreflightError
 from orchestrator.fleets.background import BackgroundLoop
 from orchestrator.fleets.calling import (
-    CONNECT_S,
     IMPATIENT,
     OUTCOMES,
     SILENCE_S,
@@ -41,15 +37,13 @@ from orchestrator.fleets.calling import (
     request_body,
 )
 from orchestrator.fleets.credentials import CredentialSource, CredentialTrouble
+from orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
+from orchestrator.fleets.http_dial import Dialer, Route
 from orchestrator.fleets.inbox import Inbox
 from orchestrator.fleets.replies import Answer, ReplyReader, Verdict, ended
 from orchestrator.fleets.signing import Signer, Target
 from orchestrator.ports import Arrival, Invocation, Store
 
-DESCRIPTORS = 16_384
-IDLE_CONNECTION_S = 50.0
-KEEPALIVE_PROBE_S = 60
-"""Middle boxes forget connections that are idle for some minutes, and a function may compute for 15."""
 HEAVY_BYTES = 65_536
 """Replies from this size on are read in a thread, so that they do not hold up the others."""
 READERS = 4
@@ -83,7 +77,7 @@ class LambdaFleet:
         self.endpoint = resolve_endpoint(session, "lambda", endpoint_url)
         self._function, self._requests, self._reader = function, requests, ReplyReader(run, store)
         self._target = self._target_of("RequestResponse", log_tail)
-        self._url = URL(self._target.url, encoded=True)
+        self._route = _route(session, self.endpoint.url)
         self._signer = Signer("lambda", self.endpoint.region)
         self._patience, self._randomness = patience or Patience(), random.Random(seed)
         self._inbox, self._ramp = Inbox(), Ramp()
@@ -92,7 +86,7 @@ class LambdaFleet:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reply")
         self._credentials = CredentialSource(find_credentials(session))
         self._background = BackgroundLoop("lambda-fleet")
-        self._http = self._background.run(_open_client(session, self._target, function.timeout_s))
+        self._http = self._background.run(self._open())
 
     # --- ports.Fleet ---------------------------------------------------------------------------------------------
 
@@ -110,8 +104,7 @@ class LambdaFleet:
 
     def close(self) -> None:
         self._inbox.abandon()
-        if not self._http.closed:
-            self._background.run(self._shut())
+        self._background.post(self._http.close)
         self._background.stop()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
@@ -196,16 +189,17 @@ class LambdaFleet:
         try:
             credentials = await self._credentials.get()
             signed = self._signer.sign(target, body, credentials, time.time())
-            async with self._http.post(self._url, data=body, headers=signed, allow_redirects=False) as response:
-                answer = Answer.from_http(response.status, response.headers, await response.read())
+            head = request_head(self._route.prefix, target, signed, len(body))
+            response = await self._http.post(head, body)
         except CredentialTrouble as error:
             return Answer(Verdict.EXPIRED, str(error))
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except NoConnection as error:
             return Answer(Verdict.UNAVAILABLE, f"no connection to {self.endpoint.url}: {error}")
-        except aiohttp.SocketTimeoutError:
-            return Answer.silent(self._function.timeout_s + SILENCE_S)
-        except (aiohttp.ClientError, OSError) as error:
-            return Answer(Verdict.LOST, f"the connection broke: {type(error).__name__}: {error}")
+        except Silent:
+            return Answer.silent(self._http.silence_s)
+        except Broken as error:
+            return Answer(Verdict.LOST, f"the connection broke: {error}")
+        answer = Answer.from_http(response.status, response.headers, response.body)
         if answer.verdict is Verdict.EXPIRED:
             self._credentials.forget(credentials)
         return answer
@@ -224,50 +218,20 @@ class LambdaFleet:
             return await run_in_thread(self._readers, self._reader.finish, call, parsed, answer.log_result)
         return self._reader.finish(call, parsed, answer.log_result)
 
-    async def _shut(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._http.close()
+    async def _open(self) -> HttpClient:
+        return HttpClient(Dialer(self._route), self._function.timeout_s + SILENCE_S)
 
 
-async def _open_client(session: botocore.session.Session, target: Target, timeout_s: float) -> aiohttp.ClientSession:
-    """A client without limits of its own, cookies or decompression."""
-    _allow_descriptors()
-    url = URL(target.url, encoded=True)
-    local = url.host in LOOPBACK
+def request_head(prefix: str, target: Target, headers: Mapping[str, str], length: int) -> bytes:
+    """Request line and headers of a POST, up to and with the empty line."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    return f"POST {prefix}{target.path} HTTP/1.1\r\n{lines}Content-Length: {length}\r\n\r\n".encode("latin-1")
+
+
+def _route(session: botocore.session.Session, url: str) -> Route:
+    """Whom to trust, and through which proxy to go, as AWS's own tools find it."""
+    parts = urlsplit(url)
     authority = session.get_config_variable("ca_bundle")
-    context = ssl.create_default_context(cafile=get_cert_path(authority or True)) if url.scheme == "https" else True
-    connector = aiohttp.TCPConnector(
-        limit=0, ssl=context, keepalive_timeout=IDLE_CONNECTION_S, ttl_dns_cache=300, socket_factory=_socket
-    )
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=timeout_s + SILENCE_S),
-        headers={"User-Agent": "gradmux"},
-        skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type"),
-        auto_decompress=False,
-        proxy=None if local else get_environ_proxies(target.url).get(url.scheme),
-        read_bufsize=1 << 20,
-    )
-
-
-def _allow_descriptors() -> None:
-    """Raises this process's soft limit of open files: every invocation in flight has a connection."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket whose connection is probed while nothing is said on it."""
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setblocking(False)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_KEEPIDLE"):
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_PROBE_S)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_PROBE_S)
-    return made
+    tls = ssl.create_default_context(cafile=get_cert_path(authority or True)) if parts.scheme == "https" else None
+    proxy = None if parts.hostname in LOOPBACK else get_environ_proxies(url).get(parts.scheme)
+    return Route.to(url, tls, proxy)

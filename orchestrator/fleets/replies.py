@@ -61,19 +61,19 @@ class Answer:
     verdict: Verdict
     reason: str = ""
     """one line, unless answered"""
-    body: bytes = b""
+    body: bytes | bytearray = b""
     function_error: bool = False
     """the function failed; the body says how"""
     log_result: str = ""
     """base64 of the log's last 4 KB"""
 
     @classmethod
-    def from_http(cls, status: int, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Reads status and headers (a mapping that ignores case)."""
+    def from_http(cls, status: int, headers: Mapping[str, str], body: bytes | bytearray) -> Answer:
+        """Reads status and headers (named in lower case)."""
         if status < 300:
-            failed = "X-Amz-Function-Error" in headers
-            return cls(Verdict.ANSWERED, "", body, failed, headers.get("X-Amz-Log-Result", ""))
-        return cls.refused(status, headers.get("x-amzn-ErrorType", "").partition(":")[0], _message(body))
+            failed = "x-amz-function-error" in headers
+            return cls(Verdict.ANSWERED, "", body, failed, headers.get("x-amz-log-result", ""))
+        return cls.refused(status, headers.get("x-amzn-errortype", "").partition(":")[0], _message(body))
 
     @classmethod
     def refused(cls, status: int, name: str, message: str) -> Answer:
@@ -210,7 +210,7 @@ def _refusal(status: int, name: str) -> Verdict:
     return Verdict.EXPIRED if name in EXPIRED else Verdict.REFUSED
 
 
-def _message(body: bytes) -> str:
+def _message(body: bytes | bytearray) -> str:
     """The text of an API error."""
     document = _json(body)
     text = document.get("message") or document.get("Message")
@@ -248,7 +248,7 @@ def _decoded(log_result: str) -> str:
     return base64.b64decode(log_result).decode("utf-8", "replace")
 
 
-def _json(body: bytes) -> Mapping[str, Any]:
+def _json(body: bytes | bytearray) -> Mapping[str, Any]:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

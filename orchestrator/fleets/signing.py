@@ -26,7 +26,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 class Target:
     """One kind of request: its URL and fixed headers, taken apart once, as signatures need them."""
 
-    url: str
+    path: str
+    """with the query, as it is sent"""
     headers: Mapping[str, str]
     """what is always sent, Host included; all of it is signed"""
     names: str
@@ -48,7 +49,7 @@ class Target:
         lines = {name.lower(): " ".join(value.split()) for name, value in sent.items()}
         lines |= {DATE: "", TOKEN: ""}
         return cls(
-            url=url,
+            path=url.partition(parts.netloc)[2] or "/",
             headers=sent,
             names=";".join(sorted(lines.keys() - {TOKEN})),
             names_with_token=";".join(sorted(lines)),

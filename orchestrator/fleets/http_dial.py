@@ -1,0 +1,199 @@
+"""Opens connections to one server: addresses, TLS, and the proxy that the environment asks for.
+
+Knows nothing of what is said on a connection, besides a proxy's CONNECT. Used by `http_client.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from orchestrator.errors import PreflightError
+from orchestrator.fleets.http_reader import HEAD_BYTES, BadResponse, parse_head
+
+CONNECT_S = 10.0
+ADDRESSES_S = 60.0
+"""how long the addresses of a name are kept"""
+KEEPALIVE_PROBE_S = 60
+"""Middle boxes forget connections that are idle for some minutes, and a function may compute for 15."""
+DESCRIPTORS = 16_384
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+Address = tuple[int, tuple[Any, ...]]
+"""family and socket address"""
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class NoConnection(Exception):
+    """No connection could be had, so nothing was sent. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a server is reached."""
+
+    origin: SplitResult
+    """scheme, host and port of the server"""
+    tls: ssl.SSLContext | None
+    proxy: SplitResult | None = None
+
+    @classmethod
+    def to(cls, url: str, tls: ssl.SSLContext | None, proxy: str | None = None) -> Route:
+        """Raises PreflightError for a proxy of a kind that is not understood."""
+        through = None if proxy is None else urlsplit(proxy if "//" in proxy else f"http://{proxy}")
+        if through is not None and through.scheme != "http":
+            raise PreflightError(f"proxy {through.scheme}://{through.hostname}: only http:// proxies are understood")
+        return cls(urlsplit(url), tls, through)
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the path in a request line: a proxy wants the whole URL, unless it lets TLS through."""
+        relayed = self.proxy is not None and self.tls is None
+        return f"{self.origin.scheme}://{self.origin.netloc}" if relayed else ""
+
+    @property
+    def proxy_header(self) -> str:
+        """The credentials in the proxy's URL, as a header line; empty without any."""
+        if self.proxy is None or self.proxy.username is None:
+            return ""
+        pair = f"{unquote(self.proxy.username)}:{unquote(self.proxy.password or '')}"
+        return f"Proxy-Authorization: Basic {base64.b64encode(pair.encode()).decode()}\r\n"
+
+
+class Dialer:
+    """Opens connections along one route."""
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self._loop = asyncio.get_running_loop()
+        self._addresses: list[Address] = []
+        self._resolved_s = 0.0
+        self._resolving = asyncio.Lock()
+        self._turn = itertools.count()
+        allow_descriptors()
+
+    async def dial(self, make: Callable[[], P]) -> P:
+        """A connection with the protocol that `make` makes. Raises NoConnection."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                return await self._dial(make)
+        except TimeoutError as error:
+            raise NoConnection(f"no connection within {CONNECT_S:g} s") from error
+        except (OSError, BadResponse) as error:  # ssl.SSLError is an OSError
+            raise NoConnection(str(error)) from error
+
+    async def _dial(self, make: Callable[[], P]) -> P:
+        route = self._route
+        connected = await self._connect()
+        name = route.origin.hostname if route.tls else None
+        if route.proxy is None or route.tls is None:
+            _, protocol = await self._loop.create_connection(make, sock=connected, ssl=route.tls, server_hostname=name)
+            return protocol
+        return await self._tunnel(connected, make, route.tls)
+
+    async def _tunnel(self, connected: socket.socket, make: Callable[[], P], tls: ssl.SSLContext) -> P:
+        """Asks the proxy to let TLS through."""
+        host, port = self._route.origin.hostname or "", _port(self._route.origin)
+        transport, gate = await self._loop.create_connection(_Gate, sock=connected)
+        try:
+            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            transport.write(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{self._route.proxy_header}\r\n".encode())
+            await gate.opened
+            protocol = make()
+            secure = await self._loop.start_tls(transport, protocol, tls, server_hostname=host)
+        except BaseException:
+            transport.abort()
+            raise
+        assert secure is not None
+        protocol.connection_made(secure)
+        return protocol
+
+    async def _connect(self) -> socket.socket:
+        """A connected socket, at the first address that answers; each call begins with another one."""
+        addresses = await self._find()
+        first = next(self._turn)
+        problem: OSError = OSError("the name has no address")
+        for index in range(len(addresses)):
+            family, address = addresses[(first + index) % len(addresses)]
+            made = _socket(family)
+            try:
+                await self._loop.sock_connect(made, address)
+            except OSError as error:
+                made.close()
+                problem = error
+            except BaseException:
+                made.close()
+                raise
+            else:
+                return made
+        raise problem
+
+    async def _find(self) -> list[Address]:
+        """The addresses of the server, or of the proxy."""
+        async with self._resolving:
+            if not self._addresses or self._loop.time() - self._resolved_s > ADDRESSES_S:
+                end = self._route.proxy or self._route.origin
+                found = await self._loop.getaddrinfo(end.hostname, _port(end), type=socket.SOCK_STREAM)
+                self._addresses = [(family, address) for family, _, _, _, address in found]
+                self._resolved_s = self._loop.time()
+            return self._addresses
+
+
+class _Gate(asyncio.Protocol):
+    """A proxy's answer to CONNECT."""
+
+    def __init__(self) -> None:
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._heard = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._heard += data
+        end = self._heard.find(b"\r\n\r\n")
+        if self.opened.done() or (end < 0 and len(self._heard) <= HEAD_BYTES):
+            return
+        try:
+            status = parse_head(self._heard[: max(0, end)]).status
+        except BadResponse as error:
+            self.opened.set_exception(error)
+            return
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            self.opened.set_result(None)
+        else:
+            self.opened.set_exception(OSError(f"the proxy answers {status}"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(OSError("the proxy hung up"))
+
+
+def _port(end: SplitResult) -> int:
+    return end.port or DEFAULT_PORTS[end.scheme]
+
+
+def _socket(family: int) -> socket.socket:
+    """A socket that sends at once, and whose connection is probed while nothing is said on it."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setblocking(False)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_PROBE_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_PROBE_S)
+    return made
+
+
+def allow_descriptors() -> None:
+    """Raises this process's soft limit of open files: every invocation in flight has a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
