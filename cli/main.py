@@ -17,7 +17,27 @@ from cli.options import HELP, Settings, common_options
 from cli.output import report_error
 from orchestrator.errors import GradmuxError
 
-COMMANDS = ("demo", "submit", "simulate", "schemes", "profile", "data", "local", "completion")
+COMMANDS = (
+    "demo",
+    "submit",
+    "list",
+    "status",
+    "logs",
+    "cancel",
+    "resume",
+    "results",
+    "cost",
+    "replay-task",
+    "simulate",
+    "schemes",
+    "profile",
+    "data",
+    "local",
+    "deploy",
+    "destroy",
+    "doctor",
+    "completion",
+)
 """In the order of `gradmux --help`; each names its file and the function in it."""
 INTERRUPTED = 130
 TERMINATED = 143
@@ -32,7 +52,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"cli.commands.{cmd_name}"), f"{cmd_name}_command")
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"cli.commands.{name}"), f"{name}_command")
         assert isinstance(command, click.Command)
         return command
 

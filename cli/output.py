@@ -99,6 +99,7 @@ def set_up_logging(settings: Settings) -> None:
     """Our log lines to stderr: warnings usually, rounds with -v, all with -vv, only errors with -q."""
     level = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}.get(settings.verbosity, logging.DEBUG)
     handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(level)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
     for name in ("orchestrator", "infra", "cli"):
         logger = logging.getLogger(name)

@@ -6,7 +6,7 @@ Starts and names; runs nothing, and imports no torch. Read next: `wiring.py`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,18 +18,22 @@ from infra.local import DelayPlan, Emulator, EmulatorConfig, EmulatorError, Faul
 from orchestrator.aws import new_session, resolve_endpoint
 from orchestrator.config import JobConfig
 from orchestrator.errors import ConfigError, PreflightError
+from orchestrator.runs.life import PlaceNote
 from orchestrator.store import S3Store
 
 BUCKET = "gradmux"
 FUNCTION = "gradmux-worker"
 REGION = "us-east-1"
+REACH_S = 5.0
+"""how long another process's store is tried"""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a job runs."""
 
-    session: botocore.session.Session
+    session: Callable[[], botocore.session.Session]
+    """a new one, with the credentials as they are now"""
     lambda_url: str | None
     """None: as AWS's own tools find it"""
     s3_url: str | None
@@ -39,21 +43,35 @@ class Place:
     def describe(self) -> str:
         """The endpoints that are really used, in one line."""
         endpoints = [
-            resolve_endpoint(self.session, service, url).url
+            resolve_endpoint(self.session(), service, url).url
             for service, url in (("lambda", self.lambda_url), ("s3", self.s3_url))
         ]
         return f"Lambda {self.function} at {endpoints[0]}, S3 {self.bucket} at {endpoints[1]}"
 
+    def note(self, config: JobConfig) -> PlaceNote:
+        """What another process needs to reach the workers of a run here."""
+        cluster = config.cluster
+        return PlaceNote(cluster.backend, self.bucket, self.s3_url, self.function, cluster.timeout_s)
+
 
 @contextmanager
-def open_place(config: JobConfig) -> Iterator[Place]:
-    """The job's backend, ready; an emulator of its own runs while the context is open."""
+def open_place(config: JobConfig, life: int = 0) -> Iterator[Place]:
+    """The job's backend, ready; an emulator of its own runs while the context is open.
+
+    Each `life` of a run draws its faults anew: else one that ended a life would end every other at the same place.
+    """
     if config.cluster.backend == "aws":
         assert config.cluster.bucket is not None
-        yield Place(new_session(), None, None, config.cluster.bucket, config.cluster.function)
+        yield Place(new_session, None, None, config.cluster.bucket, config.cluster.function)
         return
-    with emulator_errors(), start_emulator(config) as emulator:
+    with emulator_errors(), start_emulator(config, life) as emulator:
         yield local_place(emulator)
+
+
+def store_of(note: PlaceNote) -> S3Store:
+    """The store of a run that another process runs, or ran. Raises PreflightError."""
+    session = new_session() if note.backend == "aws" else _isolated_session()
+    return S3Store(note.bucket, endpoint_url=note.s3_url, session=session, patience_s=REACH_S)
 
 
 @contextmanager
@@ -67,9 +85,8 @@ def emulator_errors() -> Iterator[None]:
 
 def local_place(emulator: Emulator) -> Place:
     """The emulator, reached by clients that know no other endpoint and no real credentials."""
-    session = _isolated_session()
-    place = Place(session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION)
-    boto3.Session(botocore_session=session).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
+    place = Place(_isolated_session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION)
+    boto3.Session(botocore_session=place.session()).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
     return place
 
 
@@ -78,7 +95,7 @@ def open_bucket(bucket: str) -> S3Store:
     return S3Store(bucket)
 
 
-def start_emulator(config: JobConfig) -> Emulator:
+def start_emulator(config: JobConfig, life: int = 0) -> Emulator:
     """The emulator that the job's sections ask for; use it as a context manager."""
     workers = config.cluster.workers
     assert workers != "auto"
@@ -90,7 +107,7 @@ def start_emulator(config: JobConfig) -> Emulator:
         concurrency=config.cluster.concurrency,
         warm=workers,
         delays=delay_plan(section.delays, workers=workers, time_scale=section.time_scale, seed=section.seed),
-        faults=fault_plan(section.faults, seed=section.seed),
+        faults=fault_plan(section.faults, seed=section.seed + life),
         region=REGION,
     )
     return Emulator(settings)

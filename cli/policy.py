@@ -5,6 +5,8 @@ Knows no scheme and no fleet. Read next: `orchestrator/policies.py`.
 
 from __future__ import annotations
 
+import math
+
 from orchestrator.config import JobConfig, SchemeConfig
 from orchestrator.errors import ConfigError
 from orchestrator.policies import Earliest, Limits, Mu, WaitPolicy
@@ -42,3 +44,18 @@ def parse_parameters(given: tuple[str, ...]) -> dict[str, str]:
             raise ConfigError(f"-p {text}: {key} is given twice")
         table[key] = value
     return table
+
+
+def parse_faults(text: str) -> dict[str, float]:
+    """`"crash=0.02,throttle=0.05"` as a table. Raises: ConfigError; which kinds there are, the emulator says."""
+    rates: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        kind, equals, rate = part.partition("=")
+        try:
+            value = float(rate) if equals else math.nan
+        except ValueError:
+            value = math.nan
+        if not (kind and 0 <= value <= 1):
+            raise ConfigError(f"--faults {part}: must be KIND=RATE with a rate from 0 to 1, for example crash=0.01")
+        rates[kind] = value
+    return rates

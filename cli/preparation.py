@@ -7,7 +7,7 @@ has prepared.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,9 +55,10 @@ class Prepared:
         )
         return registry.build_scheme(self.config.scheme.name, self.params, context)
 
-    def rounds(self, scheme: Scheme) -> Rounds:
-        """The fresh state of a run of `scheme`."""
-        return Rounds(scheme, self.plan, wait_policy(self.config.scheme), limits(self.config))
+    def rounds(self, scheme: Scheme, already: Set[int] = frozenset(), epoch: int = 0) -> Rounds:
+        """The fresh state of one life of a run of `scheme`."""
+        policy, bounds = wait_policy(self.config.scheme), limits(self.config)
+        return Rounds(scheme, self.plan, policy, bounds, already=already, epoch=epoch)
 
 
 def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_bucket: OpenBucket) -> Prepared:

@@ -31,12 +31,13 @@ def run_progress(console: Console, label: str, jobs: int) -> Iterator[Callable[[
         TextColumn("{task.fields[loss]}", markup=False),
     )
     losses: dict[int, float] = {}
+    steps: dict[int, int] = {}
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(label, total=jobs, loss="")
 
         def done(decoded: Decoded) -> None:
-            losses[decoded.model] = decoded.loss
+            losses[decoded.model], steps[decoded.model] = decoded.loss, decoded.step + 1
             newest = " ".join(f"{losses[model]:.3f}" for model in sorted(losses)[:SHOWN_LOSSES])
-            progress.update(task, advance=1, loss=f"loss {newest}")
+            progress.update(task, completed=sum(steps.values()), loss=f"loss {newest}")
 
         yield done

@@ -1,10 +1,11 @@
 """Puts a run together: the only place that knows every concrete class. The same wiring serves emulator and AWS.
 
     prepared = prepare_job(...)                   # nothing is wrong with the job (`preparation.py`)
+    paths = keep_job(prepared, home, folder)      # a folder that the run needs nothing besides (`keeping.py`)
     with open_place(config) as place:             # emulator or AWS (`places.py`)
-        trained = run_job(prepared, place, new_run(home, config.name))
+        trained = run_job(prepared, place, paths)
 
-Read next: `orchestrator/loop.py`, which plays what is put together here.
+Read next: `orchestrator/runs/play.py`, then `orchestrator/loop.py`, which play what is put together here.
 """
 
 from __future__ import annotations
@@ -12,23 +13,39 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cli.home import RunPaths, new_run
+from cli.keeping import keep_job
 from cli.options import Settings
 from cli.places import Place, open_bucket, open_place
 from cli.policy import limits, wait_policy
 from cli.preparation import Prepared, prepare_job
+from lambda_worker.contract import Request, cancel_marker, encode_request
 from orchestrator.api import Materials, Trained
 from orchestrator.config import JobConfig
+from orchestrator.disk import write_whole
 from orchestrator.distances import RecordedDistances
-from orchestrator.fleets.calling import Function
+from orchestrator.errors import RunStopped, TaskFailed
+from orchestrator.fleets.calling import Function, MakesRequests, Patience
 from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.loop import Loop, RunSummary
-from orchestrator.record import Decoded, FileRecord, Header, Line, RoundLine
+from orchestrator.loop import Loop
+from orchestrator.ports import Invocation
+from orchestrator.record import Decoded, EndLine, FileRecord, Header, Line, RoundLine
 from orchestrator.results import ModelResult, RunResult
+from orchestrator.rounds import Rounds
+from orchestrator.runs.checkpoints import Checkpoint, Checkpoints, Manifest, saved_steps
+from orchestrator.runs.failed import save_failed
+from orchestrator.runs.history import DONE, History, read_history
+from orchestrator.runs.keeper import Keeper
+from orchestrator.runs.life import Life, living, settle
+from orchestrator.runs.log import logging_to
+from orchestrator.runs.paths import RunPaths
+from orchestrator.runs.patience import PatientStore
+from orchestrator.runs.play import play
+from orchestrator.runs.start import start_after
+from orchestrator.runs.stopping import Stop
 from orchestrator.schemes.scheme import Key, Scheme
 from orchestrator.store import Keys, S3Store
 from orchestrator.training.checkpoint import save_weights
@@ -42,157 +59,279 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 """how long the loop waits at most before it looks whether it was asked to stop"""
+RECALL_S = 5.0
+"""how long a run that ends early tries to tell its workers"""
+CLIENT_PATIENCE_S = 20.0
+"""of the S3 client itself; longer trouble is `PatientStore`'s"""
 OnStep = Callable[[Decoded], None]
 
 
 def run_job(prepared: Prepared, place: Place, paths: RunPaths, on_step: OnStep | None = None) -> Trained:
-    """Trains to the end, evaluates, and writes record, job, weights and result to the run's folder.
+    """A new life of a run, in a place that is open already: from where the run stands to its end.
 
-    Raises: what ends a run (`orchestrator.errors`); the record then says why.
+    Raises: what ends a run (`orchestrator.errors`). RunBusy while another process runs it.
     """
-    store = S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session)
-    record = _WatchedRecord(FileRecord(paths.record))
+    with living(paths) as life:
+        return run_life(prepared, place, paths, life, on_step)
+
+
+def run_life(
+    prepared: Prepared,
+    place: Place,
+    paths: RunPaths,
+    life: Life,
+    on_step: OnStep | None = None,
+    stop: Stop | None = None,
+) -> Trained:
+    """Trains to the end, evaluates, and writes weights and result to the run's folder.
+
+    `stop` is how others ask it to end. Raises: what ends a run (`orchestrator.errors`); the record then says why.
+    """
+    stop = stop or Stop()
+    settle(paths, life, place.note(prepared.config))
+    stop.watch(paths, life.epoch)
+
+    def connect() -> S3Store:
+        return S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session(), patience_s=CLIENT_PATIENCE_S)
+
+    store = PatientStore(connect, patience_s=prepared.config.cluster.patience_s, should_stop=stop.check)
+    record = FileRecord(paths.record)
     try:
-        trainer, summary = _play(prepared, place, paths, store, record, on_step)
+        with logging_to(paths.log):
+            trainer = _Run(prepared, place, paths, life, stop, store, on_step).train(record)
+            return _finish(prepared, trainer, paths)
     finally:
         record.close()
         store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One life of a run: what all of its parts need."""
+
+    prepared: Prepared
+    """with the plan of the whole run"""
+    place: Place
+    paths: RunPaths
+    life: Life
+    stop: Stop
+    store: PatientStore
+    on_step: OnStep | None
+
+    def train(self, record: FileRecord) -> TorchTrainer:
+        """From the last checkpoint to the last answer that is still billed."""
+        checkpoints = Checkpoints(self.paths.checkpoints)
+        saved = checkpoints.newest()
+        names = tuple(plan.name for plan in self.prepared.models)
+        manifest = Manifest(self.paths.run, self.life.epoch, names, saved_steps(saved, names))
+        start = start_after(manifest.steps, self.prepared.plan.steps)
+        this = replace(self, prepared=replace(self.prepared, plan=start.plan))
+        trainer = this.trainer(saved)
+        every = self.prepared.config.training.checkpoint_every
+        keeper = Keeper(_LoggedRecord(record), checkpoints, trainer, manifest, every=every)
+        if start.finished:
+            keeper.write(this.header(self.prepared.scheme(), manifest.steps))
+            keeper.write(EndLine("done", 0.0, "nothing was left to do"))
+        else:
+            this.play(trainer, keeper, manifest.steps, start.already)
+        self.clean()
+        return trainer
+
+    def trainer(self, saved: Checkpoint | None) -> TorchTrainer:
+        """The models as they were saved."""
+        trainer = TorchTrainer(
+            self.prepared.models,
+            self.prepared.plan,
+            store=self.store,
+            keys=self.keys,
+            epoch=self.life.epoch,
+            clip_norm=self.prepared.config.training.clip_norm,
+        )
+        for model, state in enumerate(() if saved is None else saved.states):
+            trainer.load_state(model, state)
+        return trainer
+
+    def play(self, trainer: TorchTrainer, keeper: Keeper, done: tuple[int, ...], already: frozenset[int]) -> None:
+        """Scheme, requests, fleet and loop of this life, played to its end."""
+        plan, config = self.prepared.plan, self.prepared.config
+
+        def held(key: Key) -> CodedResult:
+            """The loop is put together last."""
+            result: CodedResult = loop.result(key)
+            return result
+
+        measuring = DistanceTrainer(trainer, plan, held)
+        distances = RecordedDistances(measuring)
+        scheme = self.prepared.scheme(distances)
+        keeper.write(self.header(scheme, done))
+        rounds, requests = self.prepared.rounds(scheme, already, self.life.epoch), self.requests(trainer, scheme)
+        fleet = self.fleet(_Restoring(requests, trainer))
+        loop = Loop(
+            scheme=scheme,
+            plan=plan,
+            rounds=rounds,
+            fleet=fleet,
+            trainer=measuring if scheme.reuses_results else trainer,
+            recorder=keeper,
+            asked=distances.take,
+            on_step=self.on_step,
+            should_stop=self.stop.check,
+            poll_s=POLL_S,
+        )
+        try:
+            fleet.check()
+            play(loop, keeper, drain_s=config.cluster.timeout_s, recall=self.recall)
+        except TaskFailed as failure:
+            raise self.kept(failure, rounds, requests) from failure
+        finally:
+            fleet.close()
+
+    def kept(self, failure: TaskFailed, rounds: Rounds, requests: RequestBuilder) -> TaskFailed:
+        """Keeps the request of a task that failed for good; the error, with model and step in it."""
+        plan, models = self.prepared.plan, self.prepared.models
+        tasks = " and ".join(f"model {models[plan.model(job)].name!r}, step {plan.step(job)}" for job in failure.jobs)
+        request = requests.build(rounds.last_invocation(failure.round, failure.worker))
+        keys = dict.fromkeys(key for task in request.tasks for key in (task.model, task.weights.key) if key)
+        name = f"life{self.life.epoch}-round{failure.round}-worker{failure.worker}"
+        try:
+            save_failed(self.paths, name, encode_request(request), ((key, self.store.get(key)) for key in keys))
+        except (RunStopped, FileNotFoundError) as error:
+            return failure.named(tasks, f"its request could not be kept: {error}")
+        return failure.named(tasks, f"`gradmux replay-task {self.paths.run}` runs it here")
+
+    def requests(self, trainer: TorchTrainer, scheme: Scheme) -> RequestBuilder:
+        """What makes the workers' requests; data and specs are in the store when it is there."""
+        prepared = self.prepared
+        dtype = wire_dtype([prepared.config.training.dtype], binary=scheme.binary)
+        materials = RunMaterials(
+            keys=self.keys,
+            bucket=self.place.bucket,
+            data=put_dataset(self.store, prepared.train.arrays),
+            specs=trainer.put_specs(),
+            orders=[prepared.order] * prepared.plan.models,
+            weights=trainer.weights,
+            seed=prepared.config.training.seed,
+            wire=Wire(dtype=dtype),
+        )
+        return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
+
+    def fleet(self, requests: MakesRequests) -> LambdaFleet:
+        cluster = self.prepared.config.cluster
+        return LambdaFleet(
+            Function(self.place.function, timeout_s=cluster.timeout_s),
+            requests,
+            self.store,
+            run=self.paths.run,
+            session=self.place.session(),
+            endpoint_url=self.place.lambda_url,
+            patience=Patience(throttled_s=cluster.patience_s, unavailable_s=cluster.patience_s),
+        )
+
+    def header(self, scheme: Scheme, done: tuple[int, ...]) -> Header:
+        config, plan = self.prepared.config, self.prepared.plan
+        return Header(
+            run=self.paths.run,
+            scheme=config.scheme.name,
+            params=dict(self.prepared.params),
+            workers=scheme.workers,
+            models=plan.models,
+            steps=plan.steps,
+            seed=config.training.seed,
+            wait={"policy": config.scheme.wait, **asdict(wait_policy(config.scheme))},
+            limits=asdict(limits(config)),
+            first=plan.first,
+            epoch=self.life.epoch,
+            names=tuple(model.name for model in self.prepared.models),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            extra={DONE: done},
+        )
+
+    def recall(self) -> None:
+        """Tells the workers of this life not to compute any more, if the store can be reached."""
+        if not self.store.at_once(self.keys.cancel, cancel_marker(self.life.epoch), RECALL_S):
+            log.warning("the workers could not be told to stop: the store does not answer")
+
+    def clean(self) -> None:
+        """Removes from the store what only this run needed."""
+        try:
+            for prefix in (f"{self.keys.prefix}weights/", self.keys.results):
+                self.store.delete(self.store.list(prefix))
+        except RunStopped as error:
+            log.warning("objects under %s stay in the store: %s", self.keys.prefix, error)
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self.paths.run)
+
+
+class _Restoring:
+    """Makes requests; before a task is tried again, it sees to it that its snapshot is still in the store."""
+
+    def __init__(self, requests: RequestBuilder, trainer: TorchTrainer) -> None:
+        self._requests, self._trainer = requests, trainer
+
+    def build(self, call: Invocation) -> Request:
+        if call.attempt > 1:
+            for job in {task.job for task in call.slots if task is not None}:
+                self._trainer.restore(job)
+        return self._requests.build(call)
+
+    def warm(self, call: Invocation) -> Request:
+        return self._requests.warm(call)
+
+
+class _LoggedRecord:
+    """A recorder that says one line a round."""
+
+    def __init__(self, record: FileRecord) -> None:
+        self._record = record
+
+    def write(self, line: Line) -> None:
+        self._record.write(line)
+        if isinstance(line, RoundLine):
+            took_s, decoded = line.end_s - line.start_s, len(line.decoded)
+            log.info("round %d: %.3f s, %d late, %d decoded", line.round, took_s, len(line.late), decoded)
+        elif isinstance(line, Header):
+            log.info("life %d of %s begins with job %d", line.epoch, line.run, line.first)
+        else:
+            log.info("%s%s", line.state, f": {line.reason}" if line.reason else "")
+
+
+def _finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Trained:
+    """Saves weights and evaluation of every model, then the result: from then on the run is done."""
+    history = read_history(paths.record)
     result = RunResult(
         run=paths.run,
         state="done",
         scheme=prepared.config.scheme.name,
         params=prepared.params,
         workers=prepared.scheme().workers,
-        load=record.load,
-        rounds=summary.rounds,
-        wall_s=summary.wall_s,
-        billed_s=summary.billed_s,
-        invocations=summary.invocations,
-        models=_finish_models(prepared, trainer, paths, record.losses),
-        max_residual=summary.max_residual,
-        max_amplification=summary.max_amplification,
+        load=history.load,
+        rounds=history.rounds,
+        wall_s=history.wall_s,
+        billed_s=history.billed_s,
+        invocations=history.invocations,
+        models=_finish_models(prepared, trainer, paths, history),
+        max_residual=history.max_residual,
+        max_amplification=history.max_amplification,
         record=paths.record,
     )
-    paths.result.write_text(json.dumps(result.to_dict(), indent=2))
+    write_whole(paths.result, [json.dumps(result.to_dict(), indent=2).encode()])
     return Trained(result, {plan.name: trainer.module(index) for index, plan in enumerate(prepared.models)})
 
 
-def _play(
-    prepared: Prepared,
-    place: Place,
-    paths: RunPaths,
-    store: S3Store,
-    record: _WatchedRecord,
-    on_step: OnStep | None,
-) -> tuple[TorchTrainer, RunSummary]:
-    """The run itself: from the first upload to the last answer that is still billed."""
-    config, keys = prepared.config, Keys(paths.run)
-    trainer = TorchTrainer(prepared.models, prepared.plan, store=store, keys=keys, clip_norm=config.training.clip_norm)
-
-    def held(key: Key) -> CodedResult:
-        """The loop is put together last."""
-        result: CodedResult = loop.result(key)
-        return result
-
-    measuring = DistanceTrainer(trainer, prepared.plan, held)
-    distances = RecordedDistances(measuring)
-    scheme = prepared.scheme(distances)
-    materials = RunMaterials(
-        keys=keys,
-        bucket=place.bucket,
-        data=put_dataset(store, prepared.train.arrays),
-        specs=trainer.put_specs(),
-        orders=[prepared.order] * prepared.plan.models,
-        weights=trainer.weights,
-        seed=config.training.seed,
-        wire=Wire(dtype=wire_dtype([config.training.dtype], binary=scheme.binary)),
-    )
-    builder = RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
-    paths.job.write_text(config.model_dump_json(indent=2))
-    record.write(_header(prepared, paths, scheme))
-    fleet = LambdaFleet(
-        Function(place.function, timeout_s=config.cluster.timeout_s),
-        builder,
-        store,
-        run=paths.run,
-        session=place.session,
-        endpoint_url=place.lambda_url,
-    )
-    loop = Loop(
-        scheme=scheme,
-        plan=prepared.plan,
-        rounds=prepared.rounds(scheme),
-        fleet=fleet,
-        trainer=measuring if scheme.reuses_results else trainer,
-        recorder=record,
-        asked=distances.take,
-        on_step=on_step,
-        poll_s=POLL_S,
-    )
-    try:
-        fleet.check()
-        loop.run()
-        return trainer, loop.drain(patience_s=config.cluster.timeout_s)
-    finally:
-        fleet.close()
-
-
-def _header(prepared: Prepared, paths: RunPaths, scheme: Scheme) -> Header:
-    config = prepared.config
-    return Header(
-        run=paths.run,
-        scheme=config.scheme.name,
-        params=dict(prepared.params),
-        workers=scheme.workers,
-        models=prepared.plan.models,
-        steps=prepared.plan.steps,
-        seed=config.training.seed,
-        wait={"policy": config.scheme.wait, **asdict(wait_policy(config.scheme))},
-        limits=asdict(limits(config)),
-        names=tuple(plan.name for plan in prepared.models),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
-class _WatchedRecord:
-    """A recorder that also keeps the few figures that the result needs."""
-
-    def __init__(self, record: FileRecord) -> None:
-        self._record = record
-        self.load = 0.0
-        """largest fraction of a batch that a worker processed in one round"""
-        self.losses: dict[int, float] = {}
-        """model -> mean loss over its last batch"""
-
-    def write(self, line: Line) -> None:
-        self._record.write(line)
-        if isinstance(line, Header):
-            return
-        self.losses.update({decoded.model: decoded.loss for decoded in line.decoded})
-        if isinstance(line, RoundLine):
-            self.load = max(self.load, line.load)
-            _log_round(line)
-
-    def close(self) -> None:
-        self._record.close()
-
-
-def _log_round(line: RoundLine) -> None:
-    took_s, decoded = line.end_s - line.start_s, len(line.decoded)
-    log.info("round %d: %.3f s, %d late, %d decoded", line.round, took_s, len(line.late), decoded)
-
-
 def _finish_models(
-    prepared: Prepared, trainer: TorchTrainer, paths: RunPaths, losses: dict[int, float]
+    prepared: Prepared, trainer: TorchTrainer, paths: RunPaths, history: History
 ) -> tuple[ModelResult, ...]:
     """Saves the weights and evaluates every model."""
     paths.weights("").parent.mkdir(exist_ok=True)
     results = []
     for index, plan in enumerate(prepared.models):
-        checkpoint = paths.weights(plan.name)
-        checkpoint.write_bytes(save_weights(trainer.module(index)))
+        checkpoint, loss = paths.weights(plan.name), history.losses[index]
+        write_whole(checkpoint, [save_weights(trainer.module(index))])
         told = {} if prepared.eval is None else _evaluation(trainer, index, prepared.eval)
-        results.append(ModelResult(plan.name, prepared.plan.steps, losses[index], told, checkpoint))
+        assert loss is not None
+        results.append(ModelResult(plan.name, prepared.plan.steps, loss, told, checkpoint))
     return tuple(results)
 
 
@@ -216,6 +355,8 @@ def train_on_aws(config: JobConfig, materials: Materials, home: Path | None) -> 
 
 
 def _train(config: JobConfig, materials: Materials, home: Path | None) -> Trained:
-    prepared = prepare_job(config, materials, Path.cwd(), open_bucket)
+    folder = Path.cwd()
+    prepared = prepare_job(config, materials, folder, open_bucket)
+    paths = keep_job(prepared, home or Settings().home, folder)
     with open_place(config) as place:
-        return run_job(prepared, place, new_run(home or Settings().home, config.name))
+        return run_job(prepared, place, paths)

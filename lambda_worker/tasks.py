@@ -18,7 +18,7 @@ from lambda_worker.messages import Chunk, Result, Task, Timing, Weights
 from lambda_worker.models import Model
 from lambda_worker.sandbox import Sandbox
 
-__all__ = ["Stopwatch", "answer_task", "failed", "warm_task"]
+__all__ = ["Bench", "Stopwatch", "answer_task", "compute_task", "failed", "warm_task"]
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Bench:
 def answer_task(task: Task, bench: Bench) -> Result:
     """The task's result; never raises for what the task's own model, data or numbers do."""
     try:
-        return _compute(task, bench)
+        return compute_task(task, bench)
     except NonFiniteResult as error:
         return failed(task, f"NonFiniteResult: job {task.job}, slot {task.slot}: {error}")
     except Exception as error:  # the user's code may raise anything: the other slots must still answer
@@ -94,7 +94,8 @@ def failed(task: Task, error: str) -> Result:
     return Result(task.slot, task.job, "failed", message=task.message, error=error)
 
 
-def _compute(task: Task, bench: Bench) -> Result:
+def compute_task(task: Task, bench: Bench) -> Result:
+    """The same, but raises whatever the task's own model, data or numbers do."""
     model, batches = _prepare(task, task.chunks, bench)
     coded = _at(task.weights, model, batches, task, bench)
     distance = None

@@ -36,6 +36,8 @@ class ClusterConfig(Section):
     """tries per worker and round, failures and backups together"""
     memory_mb: Annotated[int, Field(ge=128, le=10_240)] = 2048
     timeout_s: Annotated[float, Field(gt=0, le=900)] = 60
+    patience_s: Annotated[float, Field(ge=0)] = 300
+    """how long trouble is waited out that hits every call (throttling, no network, expired credentials)"""
     function: str = "gradmux-worker"
     """aws: name or ARN of the Lambda function"""
     bucket: str | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import RunStopped
@@ -68,7 +69,7 @@ class Disk:
 DISK = Disk()
 
 
-def write_whole(path: Path, pieces: Iterable[bytes], disk: Disk = DISK) -> None:
+def write_whole(path: Path, pieces: Iterable[bytes | memoryview], disk: Disk = DISK) -> None:
     """Makes or replaces a file: a reader, whenever it comes, finds the old content or the new. Raises DiskError."""
     unfinished = path.with_name(path.name + UNFINISHED)
     try:
@@ -83,6 +84,8 @@ def write_whole(path: Path, pieces: Iterable[bytes], disk: Disk = DISK) -> None:
         disk.rename(unfinished, path)
         disk.sync_folder(path.parent)
     except OSError as error:
+        with suppress(OSError):
+            disk.remove(unfinished)
         raise DiskError(path, error) from error
 
 
@@ -134,7 +137,7 @@ def size_of_whole_lines(path: Path) -> int:
     return 0
 
 
-def _write_all(disk: Disk, descriptor: int, data: bytes) -> None:
+def _write_all(disk: Disk, descriptor: int, data: bytes | memoryview) -> None:
     left = memoryview(data)
     while left:
         left = left[disk.write(descriptor, left) :]

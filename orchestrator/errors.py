@@ -69,6 +69,15 @@ class TaskFailed(RunStopped):
         named = ", ".join(map(str, jobs))
         super().__init__(f"round {round}, worker {worker} (job {named}) failed in {attempts} attempts: {reason}")
 
+    def named(self, tasks: str, hint: str) -> TaskFailed:
+        """The same, said in the user's words: which model and step `tasks` are, and what to do next."""
+        told = TaskFailed(
+            round=self.round, worker=self.worker, jobs=self.jobs, attempts=self.attempts, reason=self.reason
+        )
+        where = f"round {self.round}, worker {self.worker}, {self.attempts} attempts"
+        told.args = (f"{tasks} failed ({where}; {hint}): {self.reason}",)
+        return told
+
 
 class DeadlinePassed(RunStopped):
     """A round passed its deadline and what is missing could not be had again."""

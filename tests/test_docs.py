@@ -51,7 +51,7 @@ def test_commands_of_the_readme_parse(line: str) -> None:
 
 
 def test_every_command_of_the_readme_table_exists() -> None:
-    rows = re.findall(r"^\| `gradmux ([a-z]+)", README.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `gradmux ([a-z-]+)", README.read_text(encoding="utf-8"), re.MULTILINE)
     context = click.Context(gradmux)
     assert rows == gradmux.list_commands(context)
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, set_up_logging, stderr, stdout, table
+from cli.detached import run_detached
+from cli.options import FAULTS_HELP, Settings, command, pass_settings
+from cli.output import facts, print_json, set_up_logging, stdout
+from cli.results import tell_result
+from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
     from cli.preparation import Prepared
-    from orchestrator.results import RunResult
+    from orchestrator.config import JobConfig
 
 
 def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -26,6 +29,8 @@ def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @command("submit", example="gradmux submit job.toml --set training.steps=50 --set 'scheme={name=\"gc\", s=3}'")
 @click.argument("job", type=click.Path(path_type=Path))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key of the job file.")
+@click.option("--detach", is_flag=True, help="Train in a process of its own, which outlives this terminal.")
+@click.option("--faults", default="", metavar="KIND=RATE,...", help=FAULTS_HELP)
 @click.option("--dry-run", is_flag=True, help="Check everything, tell what would run, invoke nobody.")
 @click.option(
     "--schema",
@@ -36,15 +41,22 @@ def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Print the JSON Schema of job files and exit.",
 )
 @pass_settings
-def submit_command(settings: Settings, job: Path, overrides: tuple[str, ...], dry_run: bool) -> None:
-    """Train the models that the file JOB describes; ends with their losses and where the weights lie."""
+def submit_command(
+    settings: Settings, job: Path, overrides: tuple[str, ...], detach: bool, faults: str, dry_run: bool
+) -> None:
+    """Train the models that the file JOB describes; ends with their losses and where the weights lie.
+
+    Ctrl-C saves the models and leaves (`gradmux resume` goes on), Ctrl-C again leaves at once.
+    """
+    from cli.foreground import run_here
+    from cli.keeping import keep_job
     from cli.places import open_bucket
     from cli.preparation import prepare_job
     from orchestrator.api import Materials
     from orchestrator.job_file import load_job
 
     set_up_logging(settings)
-    config = load_job(job, overrides)
+    config = _with_faults(load_job(job, overrides), faults)
     prepared = prepare_job(config, Materials(), job.parent, open_bucket)
     if dry_run:
         plan = _plan(prepared)
@@ -52,22 +64,25 @@ def submit_command(settings: Settings, job: Path, overrides: tuple[str, ...], dr
             facts([(key, _text(value)) for key, value in plan.items()])
         )
         return
-    result = _run(settings, prepared)
-    print_json(result.to_dict()) if settings.json else _tell(result)
+    paths = keep_job(prepared, settings.home, job.parent)
+    if detach:
+        started = run_detached(paths)
+        print_json(started.to_dict()) if settings.json else click.echo(started.describe())
+        return
+    tell_result(settings, run_here(settings, prepared, paths).to_dict())
 
 
-def _run(settings: Settings, prepared: Prepared) -> RunResult:
-    from cli.home import new_run
-    from cli.places import open_place
-    from cli.progress import run_progress
-    from cli.wiring import run_job
+def _with_faults(config: JobConfig, faults: str) -> JobConfig:
+    from cli.places import fault_plan
+    from cli.policy import parse_faults
 
-    config, console = prepared.config, stderr(settings)
-    with open_place(config) as place:
-        paths = new_run(settings.home, config.name)
-        console.print(f"{paths.run}: {place.describe()}")
-        with run_progress(console, config.scheme.name, prepared.plan.jobs) as on_step:
-            return run_job(prepared, place, paths, on_step).run
+    if not faults:
+        return config
+    if config.cluster.backend != "local":
+        raise ConfigError('--faults are the emulator\'s: they need cluster.backend = "local"')
+    rates = {**config.emulator.faults, **parse_faults(faults)}
+    fault_plan(rates, seed=0)
+    return config.model_copy(update={"emulator": config.emulator.model_copy(update={"faults": rates})})
 
 
 def _plan(prepared: Prepared) -> dict[str, Any]:
@@ -94,25 +109,3 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={each}" for key, each in value.items()) or "none"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _tell(result: RunResult) -> None:
-    rows = [
-        (model.name, str(model.steps), f"{model.train_loss:.4f}", _percent(model.eval.get("accuracy")))
-        for model in result.models
-    ]
-    console = stdout()
-    console.print(table(("model", "steps", "train loss", "accuracy"), rows, right=("steps", "train loss", "accuracy")))
-    told = [
-        ("run", f"{result.run} ({result.scheme} {_text(dict(result.params))}, {result.workers} workers)"),
-        ("time", f"{result.wall_s:.2f} s for {result.rounds} rounds"),
-        ("billed", f"{result.billed_s:.1f} s in {result.invocations} invocations"),
-        ("decode", f"residual at most {result.max_residual:.1e}, amplification at most {result.max_amplification:.2f}"),
-        ("record", str(result.record)),
-        ("weights", str(result.models[0].checkpoint.parent)),
-    ]
-    console.print(facts(told))
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cli.demo.reference import Reference
-from cli.home import new_run
+from cli.keeping import keep_job
 from cli.places import Place
 from cli.preparation import Prepared, prepare_job
 from cli.wiring import OnStep, run_job
@@ -154,7 +154,7 @@ def hold(jobs: list[tuple[Contestant, Prepared]], size: Size, place: Place, home
     reference = Reference.of(jobs[0][1])
     _warm_up(size, place)
     for contestant, prepared in jobs:
-        paths = new_run(home, prepared.config.name)
+        paths = keep_job(prepared, home, Path.cwd())
         with watch(contestant.label, prepared.plan.jobs) as on_step:
             trained: Trained = run_job(prepared, place, paths, on_step)
         contest.entries.append(Entry(contestant, trained.run, reference.difference(trained)))
@@ -166,7 +166,7 @@ def _warm_up(size: Size, place: Place) -> None:
     one_step = replace(size, steps=1)
     prepared = prepare_job(job_config(one_step, {"name": "uncoded"}), Materials(), Path.cwd(), _no_bucket)
     with TemporaryDirectory() as folder:
-        run_job(prepared, place, new_run(Path(folder), "warm-up"))
+        run_job(prepared, place, keep_job(prepared, Path(folder), Path.cwd()))
 
 
 def _no_bucket(bucket: str) -> Any:

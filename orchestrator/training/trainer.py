@@ -106,6 +106,12 @@ class TorchTrainer:
         self._store.put(key, raw)
         self._snapshots[job] = Weights(key=key)
 
+    def restore(self, job: int) -> None:
+        """Puts the snapshot of a published job into the store again, if it got lost there and is still to be had."""
+        trained, key = self._trained[self._jobs.model(job)], self._snapshots[job].key
+        if key is not None and trained.steps == self._jobs.step(job) and not self._store.exists(key):
+            self._store.put(key, flat.to_bytes(flat.snapshot(trained.module)))
+
     def weights(self, job: int) -> Weights:
         """How requests refer to the snapshot of a published job."""
         return self._snapshots[job]

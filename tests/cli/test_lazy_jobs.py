@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cli.home import new_run
+from cli.keeping import keep_job
 from cli.places import Place, open_place
 from cli.preparation import Prepared, prepare_job
 from cli.wiring import run_job
@@ -157,7 +157,7 @@ def test_real_workers_do_what_plain_lag_does(
 ) -> None:
     job = prepared(scheme)
     with relayed(place.lambda_url or "") as relay:
-        trained = run_job(job, replace(place, lambda_url=relay.url), new_run(tmp_path, "lazy"))
+        trained = run_job(job, replace(place, lambda_url=relay.url), keep_job(job, tmp_path, tmp_path))
         returned = relay.returned
     record = list(read_record(trained.run.record))
     lines = [line for line in record if isinstance(line, RoundLine)]

@@ -1,0 +1,53 @@
+"""`gradmux cancel`: ends a run, and says what can still be billed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options import Settings, command, pass_settings
+from cli.output import print_json, stderr
+
+if TYPE_CHECKING:
+    from orchestrator.runs.life import Life
+
+
+@command("cancel", example="gradmux cancel digits-1")
+@click.argument("run")
+@click.option("--wait", "wait_s", default=960.0, show_default=True, type=click.FloatRange(0), help="Seconds, at most.")
+@pass_settings
+def cancel_command(settings: Settings, run: str, wait_s: float) -> None:
+    """Cancel RUN: workers that have not begun do not compute, its process saves the models and ends.
+
+    Returns when nothing is in flight any more, or says what still runs and for how long it can be billed. `gradmux
+    resume` takes a cancelled run up again.
+    """
+    from orchestrator.runs.cancelling import cancel
+    from orchestrator.runs.paths import find_run
+
+    paths = find_run(settings.home, run)
+    stderr(settings).print(f"Cancelling {paths.run}")
+    cancelled = cancel(paths, lambda life: _tell_workers(paths.run, life), wait_s)
+    print_json(cancelled.to_dict()) if settings.json else click.echo(cancelled.describe())
+
+
+def _tell_workers(run: str, life: Life) -> bool:
+    """Puts the marker that workers look for before they compute. False when the store does not take it."""
+    from cli.places import store_of
+    from lambda_worker.contract import cancel_marker
+    from orchestrator.errors import PreflightError, RunStopped
+    from orchestrator.store import Keys
+
+    assert life.place is not None
+    try:
+        store = store_of(life.place)
+    except PreflightError:
+        return False
+    try:
+        store.put(Keys(run).cancel, cancel_marker(life.epoch))
+    except (PreflightError, RunStopped):
+        return False
+    finally:
+        store.close()
+    return True

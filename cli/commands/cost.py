@@ -1,0 +1,70 @@
+"""`gradmux cost`: what a run has cost until now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options import Settings, command, pass_settings
+from cli.output import facts, print_json, stdout, table
+
+if TYPE_CHECKING:
+    from orchestrator.prices import Prices
+    from orchestrator.runs.cost import Bill, RunCost
+
+COLUMNS = ("invocations", "billed", "late", "failed", "USD")
+
+
+@command("cost", example="gradmux cost digits-1 --rounds")
+@click.argument("run")
+@click.option("--rounds", is_flag=True, help="Show every round, not only the lives of the run.")
+@pass_settings
+def cost_command(settings: Settings, run: str, rounds: bool) -> None:
+    """Tell what RUN has cost at AWS's list prices, late, redundant and failed calls included.
+
+    A run on the emulator costs nothing; told is what it would have cost. Your own prices go into `prices.toml` in the
+    home folder.
+    """
+    from cli.keeping import read_job
+    from orchestrator.prices import load_prices
+    from orchestrator.record import read_record
+    from orchestrator.runs.cost import cost_of
+    from orchestrator.runs.paths import find_run
+
+    paths = find_run(settings.home, run)
+    prices, job = load_prices(settings.home / "prices.toml"), read_job(paths)
+    cost = cost_of(read_record(paths.record) if paths.record.exists() else (), job.cluster.memory_mb)
+    if settings.json:
+        print_json({"run": paths.run, "scheme": job.scheme.name, **cost.to_dict(prices)})
+        return
+    _tell(paths.run, job.scheme.name, cost, prices, rounds)
+
+
+def _tell(run: str, scheme: str, cost: RunCost, prices: Prices, rounds: bool) -> None:
+    console, total = stdout(), cost.total
+    console.print(
+        facts(
+            [
+                ("run", f"{run} ({scheme}), {cost.memory_mb} MB a worker"),
+                ("total", f"${total.usd(prices, cost.memory_mb):.6f} for {total.billed_s:.1f} s"),
+                ("not back", f"{total.invocations - total.returned} invocations, which are not in the bill"),
+                (
+                    "prices",
+                    f"{prices.date}: ${prices.gb_s:.10f} per GB-s, ${prices.million_requests} per million calls",
+                ),
+            ]
+        )
+    )
+    lives = [(f"life {number}", *_row(bill, cost, prices)) for number, bill in enumerate(cost.lives, start=1)]
+    console.print(table(("", *COLUMNS), lives, right=COLUMNS))
+    shares = [(name, f"{s:.1f} s", f"{prices.compute_usd(s, cost.memory_mb):.6f}") for name, s in cost.models.items()]
+    console.print(table(("model", "billed", "USD"), shares, right=("billed", "USD")))
+    if rounds:
+        rows = [(str(index), *_row(bill, cost, prices)) for (_, index), bill in cost.rounds.items()]
+        console.print(table(("round", *COLUMNS), rows, right=("round", *COLUMNS)))
+
+
+def _row(bill: Bill, cost: RunCost, prices: Prices) -> tuple[str, ...]:
+    seconds = (f"{value:.1f} s" for value in (bill.billed_s, bill.late_s, bill.failed_s))
+    return str(bill.invocations), *seconds, f"{bill.usd(prices, cost.memory_mb):.6f}"

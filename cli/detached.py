@@ -1,0 +1,81 @@
+"""Runs a run in a process that outlives the terminal: a session of its own, its log in the run's folder.
+
+The new process is `gradmux resume`, so it needs nothing of ours but the folder. Knows no backend, and imports no torch.
+Read next: `commands/resume.py`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.errors import GradmuxError
+from orchestrator.runs.life import last_life, next_epoch
+from orchestrator.runs.paths import RunPaths
+
+START_S = 120.0
+LOOK_S = 0.05
+
+
+class NotStarted(GradmuxError):
+    """The process ended before it ran anything."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """A run in a process of its own."""
+
+    paths: RunPaths
+    epoch: int
+    pid: int
+
+    def describe(self) -> str:
+        run = self.paths.run
+        return f"{run} runs in process {self.pid}: `gradmux status {run} --watch`, `gradmux logs {run} -f`"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run": self.paths.run,
+            "state": "running",
+            "epoch": self.epoch,
+            "pid": self.pid,
+            "log": str(self.paths.log),
+        }
+
+
+def run_detached(paths: RunPaths) -> Detached:
+    """Starts the process; returns when it has taken the run. Raises NotStarted with the process's own last words."""
+    epoch = next_epoch(paths)
+    words = ["resume", str(paths.folder.resolve()), "--epoch", str(epoch), "--quiet"]
+    with paths.log.open("ab") as log:
+        said_before = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from cli.main import main; main()", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        ended, life = process.poll(), last_life(paths)
+        if life is not None and life.epoch >= epoch:
+            process.returncode = 0  # it is not ours any more: no warning that it still runs
+            return Detached(paths, epoch, process.pid)
+        if ended is not None:
+            raise NotStarted(_last_words(paths, said_before), max(ended, 1))
+        time.sleep(LOOK_S)
+    raise NotStarted(f"{paths.run} has not begun within {START_S:g} s: see {paths.log}", 1)
+
+
+def _last_words(paths: RunPaths, offset: int) -> str:
+    lines = paths.log.read_bytes()[offset:].decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("gradmux: ") if lines else f"{paths.run} ended before it began: see {paths.log}"

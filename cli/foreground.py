@@ -1,0 +1,37 @@
+"""Runs a run in this process, with progress, until it is done or somebody wants it to end.
+
+Knows no command: `submit` and `resume` both end here. Read next: `wiring.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli.options import Settings
+from cli.output import stderr
+
+if TYPE_CHECKING:
+    from cli.preparation import Prepared
+    from orchestrator.results import RunResult
+    from orchestrator.runs.paths import RunPaths
+
+
+def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int | None = None) -> RunResult:
+    """Trains to the end. Ctrl-C once saves and leaves, twice leaves. `epoch`: the life's number, if it has one already.
+
+    Raises: what ends a run (`orchestrator.errors`).
+    """
+    from cli.places import open_place
+    from cli.progress import run_progress
+    from cli.wiring import run_life
+    from orchestrator.runs.life import living
+    from orchestrator.runs.stopping import Stop, stop_on_signals
+
+    config, console, stop = prepared.config, stderr(settings), Stop()
+    with living(paths, epoch) as life, open_place(config, life.epoch) as place:
+        console.print(f"{paths.run}: {place.describe()}")
+        with (
+            run_progress(console, config.scheme.name, prepared.plan.jobs) as on_step,
+            stop_on_signals(stop, console.print),
+        ):
+            return run_life(prepared, place, paths, life, on_step, stop).run

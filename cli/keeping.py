@@ -1,0 +1,96 @@
+"""A prepared job -> the folder of a new run -> the same job again, in another process or another working directory.
+
+Knows no backend. Read next: `orchestrator/runs/materials.py`, then `wiring.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cli.places import open_bucket
+from cli.preparation import Prepared, prepare_job
+from orchestrator.api import Materials
+from orchestrator.config import JobConfig
+from orchestrator.disk import DISK, Disk, write_whole
+from orchestrator.job_file import parse_job
+from orchestrator.runs.life import FolderError
+from orchestrator.runs.materials import KEPT_BYTES, Rows, keep, kept
+from orchestrator.runs.paths import RunPaths, create_run
+from orchestrator.training.code import ship_code
+from orchestrator.training.data import BUILT_IN
+
+MODEL, LOSS = "model ", "loss"
+"""roles of the kept functions; a model's name follows"""
+
+
+def keep_job(prepared: Prepared, home: Path, folder: Path, disk: Disk = DISK) -> RunPaths:
+    """The folder of a new run, with all that `prepare_again` needs. Relative paths were meant from `folder`.
+
+    Raises: DiskError, ConfigError.
+    """
+    config = _with_absolute_paths(prepared.config, folder)
+    rows: dict[str, Rows] = {"train": prepared.train}
+    if prepared.eval is not None:
+        rows["eval"] = prepared.eval
+    copied = [part for part in rows if _is_copied(str(getattr(config.data, part)), rows[part])]
+
+    def fill(paths: RunPaths) -> None:
+        keep(paths, _code(prepared), rows, copied, disk)
+        write_whole(paths.job, [config.model_dump_json(indent=2).encode()], disk)
+
+    return create_run(home, config.name, fill, disk)
+
+
+def prepare_again(paths: RunPaths) -> Prepared:
+    """The job of a run, from nothing but its folder. Raises FolderError, ConfigError."""
+    config = read_job(paths)
+    held = kept(paths)
+    prepared = prepare_job(config, _materials(config, held.code, held.arrays), paths.folder, open_bucket)
+    held.check("train", prepared.train)
+    if prepared.eval is not None:
+        held.check("eval", prepared.eval)
+    return prepared
+
+
+def read_job(paths: RunPaths) -> JobConfig:
+    """What was submitted. Raises FolderError, ConfigError."""
+    try:
+        tree = json.loads(paths.job.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FolderError(f"{paths.job} cannot be read: restore the file, or submit the job again") from error
+    if not isinstance(tree, dict):
+        raise FolderError(f"{paths.job} does not describe a job: restore the file, or submit the job again")
+    return parse_job(tree, source=str(paths.job))
+
+
+def _code(prepared: Prepared) -> dict[str, str | bytes]:
+    code = {f"{MODEL}{plan.name}": ship_code(plan.factory, f"model {plan.name!r}") for plan in prepared.models}
+    loss = prepared.models[0].loss
+    return code if isinstance(loss, str) and ":" not in loss else {**code, LOSS: ship_code(loss, LOSS)}
+
+
+def _materials(config: JobConfig, code: Any, arrays: Any) -> Materials:
+    functions: dict[str, Callable[..., Any]] = {role: each for role, each in code.items() if callable(each)}
+    models = {model.name: functions.get(f"{MODEL}{model.name}") for model in config.expanded_models()}
+    return Materials(
+        factories={name: factory for name, factory in models.items() if factory is not None},
+        loss=functions.get(LOSS),
+        train=arrays.get("train"),
+        eval=arrays.get("eval"),
+    )
+
+
+def _is_copied(source: str, rows: Rows) -> bool:
+    """Built-in data, S3's, and large files stay where they are; arrays of a Python program have no other place."""
+    elsewhere = source in BUILT_IN or source.startswith("s3://")
+    large = rows.x.nbytes + rows.y.nbytes > KEPT_BYTES and Path(source).exists()
+    return not elsewhere and not large
+
+
+def _with_absolute_paths(config: JobConfig, folder: Path) -> JobConfig:
+    parts = {part: getattr(config.data, part) for part in ("train", "eval")}
+    found = {part: str((folder / name).resolve()) for part, name in parts.items() if name and (folder / name).exists()}
+    return config.model_copy(update={"data": config.data.model_copy(update=found)})

@@ -1,0 +1,43 @@
+"""The result of a run as people read it: what `submit`, `resume` and `results` end with.
+
+Takes the document that --json prints, so that a result read from a file looks the same. Knows no command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cli.options import Settings
+from cli.output import facts, print_json, stdout, table
+
+
+def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
+    """Prints the result: a table and a few facts, or one JSON document."""
+    if settings.json:
+        print_json(result)
+        return
+    rows = [
+        (model["name"], str(model["steps"]), f"{model['train_loss']:.4f}", _percent(model["eval"].get("accuracy")))
+        for model in result["models"]
+    ]
+    console, cost, decode = stdout(), result["cost"], result["decode"]
+    console.print(table(("model", "steps", "train loss", "accuracy"), rows, right=("steps", "train loss", "accuracy")))
+    parameters = ", ".join(f"{key}={value}" for key, value in result["params"].items()) or "none"
+    told = [
+        ("run", f"{result['run']} ({result['scheme']} {parameters}, {result['workers']} workers)"),
+        ("time", f"{result['wall_s']:.2f} s for {result['rounds']} rounds"),
+        ("billed", f"{cost['billed_s']:.1f} s in {cost['invocations']} invocations"),
+        (
+            "decode",
+            f"residual at most {decode['max_residual']:.1e}, amplification at most {decode['max_amplification']:.2f}",
+        ),
+        ("record", result["record"]),
+        ("weights", str(Path(result["models"][0]["checkpoint"]).parent)),
+    ]
+    console.print(facts(told))
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,170 @@
+"""A run's record -> what the run has come to: all its lives together, each gradient counted once.
+
+A life begins where the checkpoint before it stood, so what a killed life did after its last checkpoint is in the record
+twice: paid twice, but applied once. `History` takes line after line, so that it can follow a run that still goes on.
+Knows no files but the record. Read next: `status.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.record import Decoded, EndLine, Header, Heard, Line, RecordError, RoundLine, Sent, decode_lines
+
+DONE = "done"
+"""key of `Header.extra`: steps of each model that were done when the life began"""
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that the lines so far have told. Times in seconds."""
+
+    header: Header | None = None
+    """of the last life"""
+    lives: int = 0
+    rounds: int = 0
+    invocations: int = 0
+    returned: int = 0
+    """invocations that have come back"""
+    failed: int = 0
+    """those of them that brought nothing"""
+    billed_s: float = 0.0
+    load: float = 0.0
+    """largest fraction of one batch that a worker processed in one round"""
+    steps: list[int] = field(default_factory=list)
+    """done, by model"""
+    losses: list[float | None] = field(default_factory=list)
+    """of the last step, by model"""
+    redone: int = 0
+    """gradients that were computed again because a life ended before its next checkpoint"""
+    max_residual: float = 0.0
+    max_amplification: float = 0.0
+    max_missing: float = 0.0
+    """largest share of a gradient that was missing (approximate decodes)"""
+    end: EndLine | None = None
+    """how the last life ended; None while it runs, or when it was killed"""
+    in_flight: int = 0
+    """invocations of the last life that have not come back, as far as the record knows"""
+    _walls_s: float = 0.0
+    _first_s: float | None = None
+    _last_s: float = 0.0
+
+    @property
+    def wall_s(self) -> float:
+        """From the first dispatch to the last applied gradient, summed over the lives."""
+        return self._walls_s + self._this_wall_s()
+
+    def take(self, line: Line) -> None:
+        """One more line. Raises RecordError when a gradient was lost or counted twice."""
+        if isinstance(line, Header):
+            self._begin(line)
+            return
+        self.end = line if isinstance(line, EndLine) else None
+        if isinstance(line, RoundLine):
+            self.rounds += 1
+            self.load = max(self.load, line.load)
+        for group in line.sent:
+            self._send(group)
+        for arrival in line.arrivals:
+            self._hear(arrival)
+        for decoded in line.decoded:
+            self._apply(decoded)
+
+    def _begin(self, header: Header) -> None:
+        done = [int(steps) for steps in header.extra.get(DONE, [0] * header.models)]
+        if self.header is None:
+            self.steps, self.losses = done, [None] * header.models
+        if any(steps > reached for steps, reached in zip(done, self.steps, strict=True)):
+            raise RecordError(f"life {header.epoch} began after {done} steps, but only {self.steps} are recorded")
+        self._walls_s += self._this_wall_s()
+        self._first_s, self.in_flight, self.end = None, 0, None
+        self.redone += sum(self.steps) - sum(done)
+        self.steps, self.header = done, header
+        self.lives += 1
+
+    def _send(self, group: Sent) -> None:
+        self.invocations += len(group.workers)
+        self.in_flight += len(group.workers)
+        if self._first_s is None:
+            self._first_s = self._last_s = group.at_s
+
+    def _hear(self, arrival: Heard) -> None:
+        if not arrival.final:
+            return
+        self.returned += 1
+        self.in_flight -= 1
+        self.billed_s += arrival.billed_s
+        self.failed += not arrival.slots
+
+    def _apply(self, decoded: Decoded) -> None:
+        reached = self.steps[decoded.model]
+        if decoded.step != reached:
+            what = "was applied twice" if decoded.step < reached else f"came when {reached} were done"
+            raise RecordError(f"step {decoded.step} of model {decoded.model} {what}")
+        self.steps[decoded.model] = reached + 1
+        self.losses[decoded.model] = decoded.loss
+        self._last_s = max(self._last_s, decoded.at_s)
+        self.max_residual = max(self.max_residual, decoded.residual)
+        self.max_amplification = max(self.max_amplification, decoded.amplification)
+        self.max_missing = max(self.max_missing, decoded.missing)
+
+    def _this_wall_s(self) -> float:
+        return 0.0 if self._first_s is None else self._last_s - self._first_s
+
+
+class Follower:
+    """Reads a record that may still grow: each call of `read` takes what is new."""
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+        self.history = History()
+        self.offset = 0
+        """bytes that were taken"""
+        self._lines = 0
+
+    def read(self) -> History:
+        """The history until now; empty when there is no record yet. Raises RecordError for a damaged one."""
+        try:
+            with self._record.open("rb") as file:
+                file.seek(self.offset)
+                texts = file.read().splitlines(keepends=True)
+        except FileNotFoundError:
+            return self.history
+        except OSError as error:
+            raise RecordError(f"cannot read the record {self._record}: {error.strerror}") from error
+        whole = [text for text in texts if text.endswith(b"\n")]
+        self._take(whole)
+        return self.history
+
+    def _take(self, texts: list[bytes]) -> None:
+        try:
+            decoded = [text.decode() for text in texts]
+        except UnicodeDecodeError as error:
+            raise RecordError(f"{self._record} is not a run's record: it is not text") from error
+        for line in decode_lines(decoded, self._record, self._lines + 1):
+            self._check(line)
+        self._lines += len(texts)
+        self.offset += sum(map(len, texts))
+
+    def _check(self, line: Line) -> None:
+        if self.history.header is None and not isinstance(line, Header):
+            raise RecordError(f"{self._record} does not begin with a description of the run")
+        try:
+            self.history.take(line)
+        except (ValueError, IndexError, TypeError) as error:
+            raise RecordError(f"{self._record}: its lines do not fit together: {error}") from error
+
+
+def read_history(record: Path) -> History:
+    """The whole record. Raises RecordError."""
+    return Follower(record).read()
+
+
+def history_of(lines: Iterable[Line]) -> History:
+    """The same from lines in memory."""
+    history = History()
+    for line in lines:
+        history.take(line)
+    return history

@@ -1,0 +1,134 @@
+"""The lives of a run: each process that runs it begins a new one, with a number (the epoch) that no other life had.
+
+The number is on disk before anything is invoked, goes into every request, and comes back in every answer: what a
+former life asked for is told apart, and a cancelled life's workers do not compute. Read next: `play.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from orchestrator.disk import DISK, Disk, write_whole
+from orchestrator.errors import GradmuxError
+from orchestrator.runs.lock import RunBusy, only_process
+from orchestrator.runs.paths import RunPaths
+
+NEVER = -1
+"""the epoch before the first"""
+
+
+class FolderError(GradmuxError):
+    """A file in the folder of a run is damaged: which one, and what can be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceNote:
+    """Where a life runs: what another process needs to reach its workers."""
+
+    backend: str
+    bucket: str
+    s3_url: str | None = None
+    """None: as AWS's own tools find it"""
+    function: str = ""
+    timeout_s: float = 60.0
+    """of the function: how long an invocation can still run"""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One process that runs, or ran, the run."""
+
+    epoch: int
+    pid: int
+    """for people only: whether it lives is what the lock says"""
+    host: str
+    started: str
+    """UTC, ISO 8601"""
+    place: PlaceNote | None = None
+    """None: it has no workers yet"""
+
+
+def last_life(paths: RunPaths) -> Life | None:
+    """The life that began last; None when there was none. Raises FolderError for a damaged file."""
+    fields = _read(paths.life)
+    if fields is None:
+        return None
+    try:
+        place = None if fields["place"] is None else PlaceNote(**fields["place"])
+        return Life(**{**fields, "epoch": int(fields["epoch"]), "place": place})
+    except (TypeError, KeyError, ValueError) as error:
+        raise _damaged(paths.life) from error
+
+
+def cancelled_epoch(paths: RunPaths) -> int:
+    """The last life that somebody cancelled; NEVER when there is none. Raises FolderError for a damaged file."""
+    fields = _read(paths.cancel)
+    try:
+        return NEVER if fields is None else int(fields["epoch"])
+    except (TypeError, KeyError, ValueError) as error:
+        raise _damaged(paths.cancel) from error
+
+
+def request_cancel(paths: RunPaths, epoch: int, disk: Disk = DISK) -> None:
+    """From now on this life, and all before it, are to end."""
+    fields = {"epoch": max(epoch, cancelled_epoch(paths)), "at": _now()}
+    write_whole(paths.cancel, [json.dumps(fields).encode()], disk)
+
+
+def next_epoch(paths: RunPaths) -> int:
+    """The number of a life that would begin now: larger than that of every life that began or was cancelled."""
+    last = last_life(paths)
+    return 1 + max(NEVER if last is None else last.epoch, cancelled_epoch(paths))
+
+
+@contextmanager
+def living(paths: RunPaths, epoch: int | None = None, disk: Disk = DISK) -> Iterator[Life]:
+    """A new life of the run, for as long as the context is open. `epoch` None: `next_epoch`.
+
+    Raises: RunBusy while another process runs it, or when a life with this number has begun already.
+    """
+    with only_process(paths.lock, paths.run):
+        last = last_life(paths)
+        number = next_epoch(paths) if epoch is None else epoch
+        if last is not None and last.epoch >= number:
+            raise RunBusy(f"{paths.run} has been resumed by another process since")
+        life = Life(number, os.getpid(), socket.gethostname(), _now())
+        _write(paths, life, disk)
+        yield life
+
+
+def settle(paths: RunPaths, life: Life, place: PlaceNote, disk: Disk = DISK) -> None:
+    """Tells other processes where the workers of this life are."""
+    _write(paths, replace(life, place=place), disk)
+
+
+def _write(paths: RunPaths, life: Life, disk: Disk) -> None:
+    write_whole(paths.life, [json.dumps(asdict(life)).encode()], disk)
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        fields = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _damaged(path) from error
+    if not isinstance(fields, dict):
+        raise _damaged(path)
+    return fields
+
+
+def _damaged(path: Path) -> FolderError:
+    return FolderError(f"{path} cannot be read: restore the file, or submit the job again")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,176 @@
+"""What lies where in the folder of a run, and how such a folder comes to be: all at once or not at all.
+
+    job.json            the job, all defaults filled in
+    materials/          the user's functions and rows, so that the run needs nothing else
+    lock, life.json     which process runs it, and its how manieth life that is
+    record.jsonl        what happened, one JSON line per round
+    checkpoints/        the state of all models, the last two
+    cancel.json         somebody wants it ended
+    log.txt             what it said
+    failed/             requests of tasks that failed for good
+    weights/            the trained models
+    result.json         it is done
+
+Read next: `life.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.disk import DISK, Disk, DiskError
+from orchestrator.errors import ConfigError
+
+STAGING = ".new-"
+ABANDONED_S = 3600.0
+"""A folder that has been in the making for so long is not being made any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """The folder of one run."""
+
+    folder: Path
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.folder.name
+
+    @property
+    def job(self) -> Path:
+        """The job as it was submitted, all defaults filled in."""
+        return self.folder / "job.json"
+
+    @property
+    def materials(self) -> Path:
+        """The user's functions and rows."""
+        return self.folder / "materials"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that runs the run, for as long as it lives."""
+        return self.folder / "lock"
+
+    @property
+    def life(self) -> Path:
+        """The life that began last."""
+        return self.folder / "life.json"
+
+    @property
+    def record(self) -> Path:
+        """One JSON line per round."""
+        return self.folder / "record.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The last two states of all models."""
+        return self.folder / "checkpoints"
+
+    @property
+    def cancel(self) -> Path:
+        """The life that somebody cancelled."""
+        return self.folder / "cancel.json"
+
+    @property
+    def log(self) -> Path:
+        """What it said."""
+        return self.folder / "log.txt"
+
+    @property
+    def failed(self) -> Path:
+        """Requests of tasks that failed for good."""
+        return self.folder / "failed"
+
+    @property
+    def result(self) -> Path:
+        """What `submit --json` printed; the run is done when it is there."""
+        return self.folder / "result.json"
+
+    def weights(self, model: str) -> Path:
+        """The trained weights of one model."""
+        return self.folder / "weights" / f"{model}.safetensors"
+
+
+def runs_folder(home: Path) -> Path:
+    """Where the folders of all runs lie."""
+    return home / "runs"
+
+
+def all_runs(home: Path) -> list[RunPaths]:
+    """Every run, by name."""
+    folder = runs_folder(home)
+    found = folder.iterdir() if folder.is_dir() else ()
+    return [RunPaths(each) for each in sorted(found, key=_by_name) if (each / "job.json").exists()]
+
+
+def find_run(home: Path, name: str) -> RunPaths:
+    """The run of that name, or in the folder of that name. Raises ConfigError when there is none."""
+    for folder in (runs_folder(home) / name, Path(name)):
+        if name not in ("", ".", "..") and (folder / "job.json").is_file():
+            return RunPaths(folder.resolve())
+    known = [paths.run for paths in all_runs(home)]
+    listed = f"; the last ones are {', '.join(known[-3:])}" if known else "; there are none yet"
+    raise ConfigError(f"there is no run {name!r} in {runs_folder(home)}{listed}")
+
+
+def create_run(home: Path, name: str, fill: Callable[[RunPaths], None], disk: Disk = DISK) -> RunPaths:
+    """A new run NAME-1, NAME-2, ...: `fill` puts job and materials into a folder that then gets its name at once.
+
+    So no reader ever sees half a run, and two processes never share one. Raises DiskError.
+    """
+    runs = runs_folder(home)
+    staging = runs / f"{STAGING}{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        disk.make_folder(staging)
+        _clear_abandoned(runs)
+        fill(RunPaths(staging))
+        disk.sync_folder(staging)
+        return RunPaths(_named(staging, runs, name, disk))
+    except OSError as error:
+        raise DiskError(staging, error) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _named(staging: Path, runs: Path, name: str, disk: Disk) -> Path:
+    """Renames to the first number that nobody has."""
+    number = 1
+    while True:
+        folder = runs / f"{name}-{number}"
+        try:
+            if folder.exists():
+                raise FileExistsError(errno.EEXIST, "taken", str(folder))
+            disk.rename(staging, folder)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            number += 1
+        else:
+            disk.sync_folder(runs)
+            return folder
+
+
+def _clear_abandoned(runs: Path) -> None:
+    """Removes what killed processes were making."""
+    for folder in runs.glob(f"{STAGING}*"):
+        try:
+            old = time.time() - folder.stat().st_mtime > ABANDONED_S
+        except FileNotFoundError:
+            continue
+        if old:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _by_name(folder: Path) -> tuple[str, int]:
+    """`digits-9` before `digits-10`."""
+    found = re.fullmatch(r"(.*?)-(\d+)", folder.name)
+    return (found[1], int(found[2])) if found else (folder.name, 0)

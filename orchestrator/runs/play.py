@@ -1,0 +1,38 @@
+"""Plays one life of a run to its end, whatever the end is: done, stopped, cancelled, or a full disk.
+
+Whoever ends it early finds the models saved, and no worker of this life begins to compute after that. Knows no scheme,
+no backend and no torch. Read next: `orchestrator/loop.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orchestrator.disk import DiskError
+from orchestrator.errors import PreflightError, RunCancelled, RunStopped
+from orchestrator.loop import Loop, RunSummary
+from orchestrator.runs.keeper import Keeper
+
+
+def play(loop: Loop, keeper: Keeper, *, drain_s: float, recall: Callable[[], None]) -> RunSummary:
+    """Runs the loop, saves the models at its end, and waits up to `drain_s` for answers that are still billed.
+
+    `recall` tells the workers of this life not to compute any more. Raises what ended the run early: RunStopped, when
+    it can be resumed.
+    """
+    try:
+        loop.run()
+    except DiskError:
+        recall()
+        raise
+    except RunStopped as stopped:
+        recall()
+        keeper.save()
+        if isinstance(stopped, RunCancelled):
+            loop.drain(drain_s, stopped.state, str(stopped))
+        raise
+    except PreflightError as error:
+        keeper.save()
+        raise RunStopped(f"{error}; mend it, then resume the run") from error
+    keeper.save()
+    return loop.drain(drain_s)

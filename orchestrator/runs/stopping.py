@@ -1,0 +1,80 @@
+"""Who may ask a run to end: Ctrl-C, the machine that shuts down, a closed terminal, `gradmux cancel`.
+
+Asked once it saves and leaves; at a second Ctrl-C it leaves at once. Knows nothing of what a run does.
+Read next: `play.py`.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from orchestrator.errors import Interrupted, RunCancelled
+from orchestrator.runs.life import cancelled_epoch
+from orchestrator.runs.paths import RunPaths
+
+LOOK_S = 0.2
+"""Between two looks at the cancel file."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stop:
+    """What the loop asks between events."""
+
+    def __init__(self) -> None:
+        self._reason = ""
+        self._paths: RunPaths | None = None
+        self._epoch = 0
+        self._looked_s = 0.0
+
+    def watch(self, paths: RunPaths, epoch: int) -> None:
+        """From now on this life of a run ends when somebody cancels it."""
+        self._paths, self._epoch, self._looked_s = paths, epoch, 0.0
+
+    def ask(self, reason: str) -> None:
+        """Wants the run to end soon. The first reason counts."""
+        self._reason = self._reason or reason
+
+    @property
+    def asked(self) -> bool:
+        return bool(self._reason)
+
+    def check(self) -> None:
+        """Raises Interrupted or RunCancelled when somebody wants the run to end."""
+        if self._reason:
+            raise Interrupted(self._reason)
+        now_s = time.monotonic()
+        if self._paths is None or now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
+        if self._paths.cancel.exists() and cancelled_epoch(self._paths) >= self._epoch:
+            raise RunCancelled(f"{self._paths.run} was cancelled")
+
+
+@contextmanager
+def stop_on_signals(stop: Stop, tell: Callable[[str], None]) -> Iterator[None]:
+    """While open, the first signal asks to stop, and a further Ctrl-C raises KeyboardInterrupt. Main thread only.
+
+    `tell` is called with what happens now.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and stop.asked:
+            raise KeyboardInterrupt
+        name = signal.Signals(number).name
+        stop.ask("interrupted" if number == signal.SIGINT else f"ended by {name}")
+        tell("stopping: the models are saved first; Ctrl-C again leaves at once")
+
+    before = {number: signal.signal(number, handle) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
