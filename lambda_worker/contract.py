@@ -115,7 +115,7 @@ def request_json(request: Request) -> dict[str, Any]:
         "bucket": request.bucket,
         "cancel": request.cancel,
         "data": None if request.data is None else {"key": request.data},
-        "reply": asdict(request.reply),
+        "reply": _reply_mode_json(request.reply),
         "tasks": [_task_json(task) for task in request.tasks],
         "reduce": None if request.reduce is None else _reduction_json(request.reduce),
     }
@@ -241,6 +241,17 @@ def _parse_data(fields: Fields) -> str:
     key = fields.text("key")
     fields.done()
     return key
+
+
+def _reply_mode_json(mode: ReplyMode) -> dict[str, Any]:
+    return {
+        "mode": mode.mode,
+        "dtype": mode.dtype,
+        "prefix": mode.prefix,
+        "max_inline": mode.max_inline,
+        "early": mode.early,
+        "post": mode.post,
+    }
 
 
 def _parse_reply_mode(fields: Fields) -> ReplyMode:

@@ -39,11 +39,12 @@ class Inbox:
             self._open += invocations
             return self.now()
 
-    def put(self, arrival: Arrival) -> None:
-        """Stamps it with the instant, and wakes who waits."""
+    def put(self, *arrivals: Arrival) -> None:
+        """Stamps them with the instant, and wakes who waits."""
         with self._changed:
-            self._arrivals.append(replace(arrival, at_s=self.now()))
-            self._open -= arrival.final
+            at_s = self.now()
+            self._arrivals.extend([replace(arrival, at_s=at_s) for arrival in arrivals])
+            self._open -= sum(arrival.final for arrival in arrivals)
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
