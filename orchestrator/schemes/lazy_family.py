@@ -12,7 +12,7 @@ from orchestrator.schemes.codes import CODES
 from orchestrator.schemes.constraints import require_tolerance
 from orchestrator.schemes.lazy import Lazy, Trigger
 from orchestrator.schemes.lazy_job import Shards
-from orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, SchemeInfo
+from orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo
 
 
 def _trigger(name: str, params: Params, context: Context, shards: Shards, *, by_worker: bool) -> Trigger:
@@ -115,6 +115,7 @@ LAG_WK = SchemeInfo(
     avoid=FULL_BATCH,
     source=LAG + ", trigger (8a)",
     example="Two shards; the second's gradient moves by 0.1 in norm while RHS = 0.04: 0.01 <= 0.04, it is not sent.",
+    sample=Sample(3, {"D": 1, "xi": 1.0}, rounds=3, unchanged={1: (1, 2), 2: (1,)}),
 )
 LAG_PS = SchemeInfo(
     name="lag-ps",
@@ -129,6 +130,7 @@ LAG_PS = SchemeInfo(
     avoid=FULL_BATCH,
     source=LAG + ", trigger (8b)",
     example="L = 1, a shard last sent at distance 0.2, RHS = 0.09: 0.04 <= 0.09, it is not asked.",
+    sample=Sample(3, {"D": 1, "xi": 1.0}, rounds=4),
 )
 G_LAG = SchemeInfo(
     name="g-lag",
@@ -143,6 +145,7 @@ G_LAG = SchemeInfo(
     avoid=FULL_BATCH,
     source=LAG + "; Zhang, Simeone 2019 (arXiv 1905.09148), grouping",
     example="n = 4, s = 1: shards at {0, 1} and {2, 3}; only the first has drifted: workers 0 and 1 are invoked.",
+    sample=Sample(4, {"s": 1, "D": 1, "xi": 1.0}, rounds=3, late={1: (1,), 2: (0,)}),
 )
 LAGC = SchemeInfo(
     name="lagc",
@@ -157,5 +160,6 @@ LAGC = SchemeInfo(
     avoid=FULL_BATCH,
     source="Zhang, Simeone 2019 (arXiv 1905.09148), LAGC, the stateless form",
     example="n = 6, G = 2, s = 1: each group of 3 decodes its shard from any 2 answers, if it was asked.",
+    sample=Sample(6, {"G": 2, "s": 1, "D": 1, "xi": 1.0}, rounds=3, late={0: (1,), 2: (0,)}),
 )
 INFOS = (LAG_PS, LAG_WK, G_LAG, LAGC)

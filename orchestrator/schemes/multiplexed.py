@@ -29,6 +29,7 @@ from orchestrator.schemes.scheme import (
     Key,
     Parameter,
     Params,
+    Sample,
     Scheme,
     SchemeInfo,
     StragglerModel,
@@ -132,4 +133,5 @@ INFO = SchemeInfo(
         "n = 2, (B, W, lambda) = (1, 2, 1): chunks 0 and 1 private, chunk 2 shared, L = 2/3. Worker 1 straggles in "
         "round 0; in round 1 it redoes chunk 1 of job 0 while worker 0 computes chunk 2."
     ),
+    sample=Sample(4, {"B": 1, "W": 2, "lambda": 1}, rounds=3, late={0: (1,)}, models=2),
 )

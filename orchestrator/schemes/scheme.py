@@ -270,6 +270,23 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """A case small enough to be drawn: `gradmux schemes NAME` shows it, and the tests play it."""
+
+    workers: int
+    params: Params = field(default_factory=dict)
+    """names or letters, as users give them"""
+    rounds: int = 2
+    """to draw, and jobs to play"""
+    late: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """round -> workers that do not answer in it (not their last message, where they send several)"""
+    unchanged: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """round -> workers that find nothing new to send (`Skip`)"""
+    models: int = 1
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SchemeInfo:
     """One line of the registry: everything that `gradmux schemes` prints, and how to build the scheme."""
 
@@ -289,6 +306,8 @@ class SchemeInfo:
     source: str
     example: str = field(default="")
     """A worked example small enough to do by hand."""
+    sample: Sample | None = None
+    """what to draw of it"""
 
 
 SchemeTable: TypeAlias = Sequence[SchemeInfo]

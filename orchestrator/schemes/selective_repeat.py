@@ -31,6 +31,7 @@ from orchestrator.schemes.scheme import (
     Key,
     Parameter,
     Params,
+    Sample,
     Scheme,
     SchemeInfo,
     StragglerModel,
@@ -167,4 +168,5 @@ INFO = SchemeInfo(
         "n = 4, (B, W, lambda) = (1, 2, 2), cyclic: s = 1. Workers 1 and 2 straggle in round 0; worker 1 repeats job 0 "
         "in round 1, while 0, 2 and 3 compute job 1, which any three answers decode."
     ),
+    sample=Sample(4, {"B": 1, "W": 2, "lambda": 2, "code": "cyclic"}, rounds=3, late={0: (1, 2)}, models=2),
 )

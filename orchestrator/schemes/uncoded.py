@@ -9,7 +9,7 @@ worker 2 has not answered the round goes on. Read next: `gradient_coding.py`.
 from __future__ import annotations
 
 from orchestrator.schemes.codes import FractionalCode
-from orchestrator.schemes.scheme import Context, Params, Scheme, SchemeInfo, StragglerModel
+from orchestrator.schemes.scheme import Context, Params, Sample, Scheme, SchemeInfo, StragglerModel
 from orchestrator.schemes.stragglers import PerRound, choose_model
 from orchestrator.schemes.synchronous import OneRoundScheme
 
@@ -44,4 +44,5 @@ INFO = SchemeInfo(
     avoid="with many workers, or delays with a heavy tail",
     source="baseline",
     example="n = 3: worker i sends g_i of its third of the batch; g = g_0 + g_1 + g_2 once all three are in.",
+    sample=Sample(3, late={1: (2,)}),
 )
