@@ -39,8 +39,9 @@ format: $(STAMP) ## Format the code and mend what lint can mend
 bench: $(STAMP) ## Run the benchmarks: our figure beside the peer's, in one run
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(STAMP) ## Write docs/cli.md anew from the commands' help texts
+docs: $(STAMP) ## Write docs/cli.md and docs/schemes.md anew from the commands' help texts and the registry
 	@$(BIN)/python -m scripts.cli_docs
+	@$(BIN)/python -m scripts.scheme_docs
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

@@ -1,7 +1,8 @@
-"""`gradmux schemes`: the table of schemes, or one of them explained."""
+"""`gradmux schemes`: the table of schemes, or one of them explained and drawn."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,35 +11,74 @@ from cli.options import Settings, command, pass_settings
 from cli.output import facts, print_json, stdout, table
 
 if TYPE_CHECKING:
+    from orchestrator.schemes.drawing import Drawing
     from orchestrator.schemes.scheme import Parameter, SchemeInfo
 
+MOST_DRAWN = 24
+"""workers"""
+LETTERS = (
+    "n: workers; s, lambda: stragglers; B: rounds in a row that a worker straggles; W: window of rounds; "
+    "load: fraction of the batch that a worker processes in one round; T: rounds from a job's start to its decode."
+)
 
-@command("schemes", example="gradmux schemes m-sgc")
+
+@command("schemes", example="gradmux schemes\ngradmux schemes m-sgc -p B=1 -p W=3 -p lambda=2 --workers 5")
 @click.argument("name", required=False)
+@click.option("-p", "parameters", multiple=True, metavar="KEY=VALUE", help="With NAME: draw it with this parameter.")
+@click.option("--workers", type=click.IntRange(1, MOST_DRAWN), help="With NAME: draw it for n workers.")
 @pass_settings
-def schemes_command(settings: Settings, name: str | None) -> None:
-    """List every scheme with its parameters, load, delay and limits; with NAME explain one."""
+def schemes_command(settings: Settings, name: str | None, parameters: tuple[str, ...], workers: int | None) -> None:
+    """List every scheme with parameters, load, delay, tolerance and cost; with NAME explain and draw one."""
+    from cli.policy import parse_parameters
+    from orchestrator.errors import ConfigError
     from orchestrator.schemes import registry
 
     if name is not None:
         info = registry.get(name)
-        print_json(_document(info)) if settings.json else _explain(info)
+        drawing = _draw(info, parse_parameters(parameters), workers)
+        print_json(_document(info, drawing)) if settings.json else _explain(info, drawing)
         return
+    if parameters or workers:
+        raise ConfigError("-p and --workers draw one scheme: give its NAME")
     registry.load_plugins()
     infos = list(registry.REGISTRY.values())
     print_json([_document(info) for info in infos]) if settings.json else _list(infos)
 
 
+def _draw(info: SchemeInfo, given: dict[str, str], workers: int | None) -> Drawing | None:
+    """The scheme's own sample, with these parameters put over it. Raises: ConfigError when they do not fit."""
+    from orchestrator.schemes.drawing import context_of, draw
+    from orchestrator.schemes.registry import build_scheme, parse_params
+    from orchestrator.schemes.scheme import Sample
+
+    if info.sample is None and not given:
+        return None
+    sample = info.sample or Sample(4)
+    names = {parameter.letter: parameter.name for parameter in info.parameters}
+    own = {} if info.sample is None else parse_params(info, sample.params)
+    params = parse_params(info, {**own, **{names.get(key, key): value for key, value in given.items()}})
+    sample = replace(sample, params=params, workers=workers or sample.workers)
+    delay = build_scheme(info.name, params, context_of(sample)).delay
+    sample = replace(sample, rounds=max(sample.rounds, delay + 2))
+    return draw(build_scheme(info.name, params, context_of(sample)), sample)
+
+
 def _list(infos: list[SchemeInfo]) -> None:
-    rows = [(info.name, info.title, _spelled(info.parameters), info.load, info.delay) for info in infos]
+    rows = [
+        (info.name, _spelled(info.parameters), info.load, info.delay, info.tolerates, info.costs, info.avoid)
+        for info in infos
+    ]
+    made = table(("scheme", "parameters", "load", "delay T", "tolerates", "costs", "do not use"), rows)
+    made.leading = 1
     console = stdout()
-    console.print(table(("scheme", "idea", "parameters", "load", "delay T"), rows))
-    console.print(
-        "n: workers; load: fraction of the batch that a worker processes in one round. More: gradmux schemes NAME"
-    )
+    console.print(made)
+    console.print(LETTERS)
+    console.print("More, and a drawing: gradmux schemes NAME")
 
 
-def _explain(info: SchemeInfo) -> None:
+def _explain(info: SchemeInfo, drawing: Drawing | None) -> None:
+    from orchestrator.schemes.text import drawn
+
     told = [
         (info.name, info.title),
         ("constraints", info.constraints),
@@ -56,6 +96,15 @@ def _explain(info: SchemeInfo) -> None:
         rows = [(p.letter, p.name, p.kind.__name__, _default(p), _meaning(p)) for p in info.parameters]
         console.print()
         console.print(table(("letter", "name", "type", "default", "meaning"), rows))
+    if drawing is not None:
+        console.print()
+        console.print(f"drawn with {_given(drawing)}")
+        console.print(drawn(drawing), soft_wrap=True)
+
+
+def _given(drawing: Drawing) -> str:
+    params = ", ".join(f"{key} = {value}" for key, value in drawing.sample.params.items())
+    return params or "no parameters"
 
 
 def _spelled(parameters: tuple[Parameter, ...]) -> str:
@@ -70,8 +119,8 @@ def _meaning(parameter: Parameter) -> str:
     return f"{parameter.meaning} ({', '.join(parameter.choices)})" if parameter.choices else parameter.meaning
 
 
-def _document(info: SchemeInfo) -> dict[str, Any]:
-    """Everything that the registry says about one scheme."""
+def _document(info: SchemeInfo, drawing: Drawing | None = None) -> dict[str, Any]:
+    """Everything that the registry says about one scheme, and what was drawn of it."""
     parameters = [
         {
             "name": p.name,
@@ -84,4 +133,39 @@ def _document(info: SchemeInfo) -> dict[str, Any]:
         for p in info.parameters
     ]
     texts = ("name", "title", "constraints", "load", "delay", "tolerates", "costs", "avoid", "source", "example")
-    return {**{key: getattr(info, key) for key in texts}, "parameters": parameters}
+    document = {**{key: getattr(info, key) for key in texts}, "parameters": parameters}
+    return document if drawing is None else {**document, "drawing": _drawn_document(drawing)}
+
+
+def _drawn_document(drawing: Drawing) -> dict[str, Any]:
+    """The drawing as data."""
+    return {
+        "workers": drawing.workers,
+        "params": dict(drawing.sample.params),
+        "chunk_sizes": list(drawing.chunk_sizes),
+        "rounds": [
+            {
+                "round": each.round,
+                "tasks": [
+                    {
+                        "worker": drawn.worker,
+                        "slot": drawn.slot,
+                        "job": drawn.task.job,
+                        "chunks": list(drawn.task.chunks),
+                        "coefficients": list(drawn.task.coefficients),
+                        "state": drawn.state.value,
+                    }
+                    for drawn in each.tasks
+                ],
+                "decoded": [
+                    {
+                        "job": decode.job,
+                        "missing": decode.missing,
+                        "results": [{**key._asdict(), "weight": weight} for key, weight in decode.weights.items()],
+                    }
+                    for decode in each.decodes
+                ],
+            }
+            for each in drawing.rounds
+        ],
+    }

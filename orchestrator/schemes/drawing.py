@@ -65,12 +65,14 @@ class Drawing:
     chunk_sizes: tuple[float, ...]
     """(chunks,) fractions of the batch"""
     rounds: tuple[DrawnRound, ...]
+    lazy: bool
+    """True: who was asked follows from made-up distances"""
 
 
 def draw(scheme: Scheme, sample: Sample) -> Drawing:
     """Plays `scheme`, which was built for `context_of(sample)`, as the sample says."""
     rounds = tuple(_play(scheme, sample, t) for t in range(min(sample.rounds, scheme.rounds)))
-    return Drawing(sample, scheme.workers, tuple(scheme.chunk_sizes.tolist()), rounds)
+    return Drawing(sample, scheme.workers, tuple(scheme.chunk_sizes.tolist()), rounds, scheme.reuses_results)
 
 
 def context_of(sample: Sample) -> Context:

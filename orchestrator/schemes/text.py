@@ -21,6 +21,8 @@ LEGEND = {
     State.UNCHANGED: "= nothing new, not sent",
 }
 
+MADE_UP = "distances are made up: weights move by 1 in every step, the first third's gradients with them"
+
 
 def drawn(drawing: Drawing) -> str:
     """The whole drawing: legend, grid, decodes."""
@@ -32,6 +34,7 @@ def _legend(drawing: Drawing) -> list[str]:
     """What the letters mean here."""
     seen = {drawn_task.state for each in drawing.rounds for drawn_task in each.tasks}
     marks = [text for state, text in LEGEND.items() if state in seen]
+    marks += [MADE_UP] if drawing.lazy else []
     chunks = len(drawing.chunk_sizes)
     whole = "g0: gradient of the whole batch"
     parts = whole if chunks == 1 else f"g0..g{chunks - 1}: gradients of {_sizes(drawing.chunk_sizes)} of the batch"

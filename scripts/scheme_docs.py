@@ -1,0 +1,100 @@
+"""Writes docs/schemes.md from the registry: `make docs`. A test holds the file to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from orchestrator.schemes.drawing import context_of, draw
+from orchestrator.schemes.registry import REGISTRY, build_scheme
+from orchestrator.schemes.scheme import Parameter, SchemeInfo
+from orchestrator.schemes.text import drawn
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "schemes.md"
+HEAD = """# The schemes
+
+Written by `make docs` from the registry; `gradmux schemes` prints the same, and `gradmux schemes NAME -p KEY=VALUE
+--workers N` draws one with other parameters.
+
+`n`: workers. `s`, `lambda`: stragglers. `B`: rounds in a row that a worker may straggle. `W`: rounds of a window.
+Load: fraction of the batch that one worker processes in one round. `T`: rounds from the start of a job to its decode,
+at most; a scheme needs at least `T + 1` models side by side. Parameters can be given by letter or by long name.
+
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    return HEAD + _overview(REGISTRY.values()) + "".join(map(_section, REGISTRY.values()))
+
+
+def _overview(infos: Iterable[SchemeInfo]) -> str:
+    rows = [
+        (
+            f"[`{info.name}`](#{info.name})",
+            ", ".join(f"`{parameter.letter}`" for parameter in info.parameters),
+            info.load,
+            info.delay,
+            info.tolerates,
+            info.costs,
+            info.avoid,
+        )
+        for info in infos
+    ]
+    return _table(("scheme", "parameters", "load", "delay T", "tolerates", "costs", "do not use it"), rows)
+
+
+def _section(info: SchemeInfo) -> str:
+    facts = [
+        ("Constraints", info.constraints),
+        ("Load", info.load),
+        ("Delay T", info.delay),
+        ("Tolerates", info.tolerates),
+        ("Costs", info.costs),
+        ("Do not use it", info.avoid),
+        ("Source", info.source),
+        ("By hand", info.example),
+    ]
+    listed = "".join(f"- **{label}:** {_escaped(text)}\n" for label, text in facts)
+    return f"\n## {info.name}\n\n{_escaped(info.title)}.\n\n{listed}{_parameters(info.parameters)}{_drawing(info)}"
+
+
+def _parameters(parameters: Sequence[Parameter]) -> str:
+    if not parameters:
+        return "\nIt takes no parameters.\n"
+    rows = [
+        (
+            f"`{p.letter}`",
+            f"`{p.name}`",
+            p.kind.__name__,
+            "must be given" if p.default is None else f"`{p.default}`",
+            f"{p.meaning} ({', '.join(p.choices)})" if p.choices else p.meaning,
+        )
+        for p in parameters
+    ]
+    return "\n" + _table(("letter", "name", "type", "default", "meaning"), rows)
+
+
+def _drawing(info: SchemeInfo) -> str:
+    if info.sample is None:
+        return ""
+    scheme = build_scheme(info.name, info.sample.params, context_of(info.sample))
+    params = ", ".join(f"{key} = {value}" for key, value in info.sample.params.items())
+    given = f" with {params}" if params else ""
+    return f"\nDrawn{given}:\n\n```text\n{drawn(draw(scheme, info.sample))}\n```\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(_escaped(cell) for cell in line) + " |\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown leaves alone."""
+    return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_") if "`" not in text else text
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(render(), encoding="utf-8")
+    print(f"wrote {PAGE}")
