@@ -21,7 +21,7 @@ IDLE_S = 50.0
 FRESH_S = 1.0
 """A connection that was used so recently is trusted to be still open."""
 SWEEP_S = 1.0
-"""between two looks for connections that are silent, or idle, for too long"""
+"""between two looks for connections that are silent, or idle, for too long; at most"""
 SCRATCH_BYTES = 1 << 18
 WHOLE_BYTES = 1 << 16
 """Head and body up to this size are sent as one piece."""
@@ -48,7 +48,8 @@ class HttpClient:
         self._idle: list[Connection] = []
         """the one used last at the end"""
         self._loop = asyncio.get_running_loop()
-        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+        self._sweep_s = min(SWEEP_S, silence_s / 4)
+        self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
 
     async def post(self, head: bytes, body: bytes) -> Response:
         """Sends one request and returns what came back, whatever its status. Raises NoConnection, Broken, Silent."""
@@ -86,7 +87,7 @@ class HttpClient:
         for connection in tuple(self.connections):
             if connection.busy and now_s - connection.heard_s > self.silence_s:
                 connection.fail(Silent(f"nothing came in {self.silence_s:g} s"))
-        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+        self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
 
 
 class Connection(asyncio.BufferedProtocol):

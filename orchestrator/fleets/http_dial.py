@@ -55,10 +55,15 @@ class Route:
         return cls(urlsplit(url), tls, through)
 
     @property
-    def prefix(self) -> str:
-        """What stands before the path in a request line: a proxy wants the whole URL, unless it lets TLS through."""
-        relayed = self.proxy is not None and self.tls is None
-        return f"{self.origin.scheme}://{self.origin.netloc}" if relayed else ""
+    def relayed(self) -> bool:
+        """Does a proxy read our requests? TLS it only lets through."""
+        return self.proxy is not None and self.tls is None
+
+    def request_line(self, path: str) -> str:
+        """Of a POST, with the headers that only the way there asks for: who relays wants the whole URL."""
+        if not self.relayed:
+            return f"POST {path} HTTP/1.1\r\n"
+        return f"POST {self.origin.scheme}://{self.origin.netloc}{path} HTTP/1.1\r\n{self.proxy_header}"
 
     @property
     def proxy_header(self) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -41,7 +40,7 @@ from orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Si
 from orchestrator.fleets.http_dial import Dialer, Route
 from orchestrator.fleets.inbox import Inbox
 from orchestrator.fleets.replies import Answer, ReplyReader, Verdict, ended
-from orchestrator.fleets.signing import Signer, Target
+from orchestrator.fleets.signing import DATE_REFUSALS, Clock, Signer, Target
 from orchestrator.ports import Arrival, Invocation, Store
 
 HEAVY_BYTES = 65_536
@@ -78,7 +77,7 @@ class LambdaFleet:
         self._function, self._requests, self._reader = function, requests, ReplyReader(run, store)
         self._target = self._target_of("RequestResponse", log_tail)
         self._route = _route(session, self.endpoint.url)
-        self._signer = Signer("lambda", self.endpoint.region)
+        self._signer, self._clock = Signer("lambda", self.endpoint.region), Clock()
         self._patience, self._randomness = patience or Patience(), random.Random(seed)
         self._inbox, self._ramp = Inbox(), Ramp()
         self._running = 0
@@ -200,8 +199,8 @@ class LambdaFleet:
         """Exactly one POST, and what became of it."""
         try:
             credentials = await self._credentials.get()
-            signed = self._signer.sign(target, body, credentials, time.time())
-            head = request_head(self._route.prefix, target, signed, len(body))
+            signed = self._signer.sign(target, body, credentials, self._clock.now())
+            head = request_head(self._route.request_line(target.path), signed, len(body))
             response = await self._http.post(head, body)
         except CredentialTrouble as error:
             return Answer(Verdict.EXPIRED, str(error))
@@ -214,6 +213,8 @@ class LambdaFleet:
         answer = Answer.from_http(response.status, response.headers, response.body)
         if answer.verdict is Verdict.EXPIRED:
             self._credentials.forget(credentials)
+        elif answer.reason.startswith(DATE_REFUSALS) and self._clock.corrected(response.headers.get("date", "")):
+            return Answer(Verdict.UNAVAILABLE, f"{answer.reason} (this machine's clock was wrong)")
         return answer
 
     async def _read(self, call: Invocation, answer: Answer) -> Arrival:
@@ -234,10 +235,10 @@ class LambdaFleet:
         return HttpClient(Dialer(self._route), self._function.timeout_s + SILENCE_S)
 
 
-def request_head(prefix: str, target: Target, headers: Mapping[str, str], length: int) -> bytes:
-    """Request line and headers of a POST, up to and with the empty line."""
+def request_head(line: str, headers: Mapping[str, str], length: int) -> bytes:
+    """All of a request but its body."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    return f"POST {prefix}{target.path} HTTP/1.1\r\n{lines}Content-Length: {length}\r\n\r\n".encode("latin-1")
+    return f"{line}{lines}Content-Length: {length}\r\n\r\n".encode("latin-1")
 
 
 def _route(session: botocore.session.Session, url: str) -> Route:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable
+from email.utils import format_datetime
 
 import botocore.session
 import pytest
@@ -107,3 +108,21 @@ def test_credentials_that_cannot_be_had_are_an_outcome(fails: bool) -> None:
     assert {a.outcome for a in arrivals} == {Outcome.UNREACHABLE}
     expected = "credentials cannot be renewed" if fails else "ExpiredTokenException: expired"
     assert all(expected in a.error for a in arrivals)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_wrong_clock_is_set_by_the_one_of_aws(hours: int) -> None:
+    """The first refusal brings the right time, and all calls are repeated with it; later rounds begin with it."""
+    true_now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
+
+    async def strict(posted: Posted) -> web.StreamResponse:
+        signed = datetime.datetime.strptime(posted.headers["X-Amz-Date"], "%Y%m%dT%H%M%S%z")
+        if abs(signed - true_now) < datetime.timedelta(minutes=5):
+            return await answer_well(posted)
+        refusal = refuse(403, "InvalidSignatureException", "Signature expired: ... is now earlier than ...")
+        refusal.headers["Date"] = format_datetime(true_now, usegmt=True)
+        return refusal
+
+    arrivals, endpoint = ask(Issuer(life_s=86_400), strict, rounds=2)
+    assert {a.outcome for a in arrivals} == {Outcome.OK}
+    assert 8 < len(endpoint.posts) <= 12

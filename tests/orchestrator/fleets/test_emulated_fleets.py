@@ -22,7 +22,7 @@ def emulator() -> Iterator[Emulator]:
         yield running
 
 
-@pytest.fixture(scope="module", params=[LambdaFleet, Boto3Fleet], ids=["aiohttp", "boto3"])
+@pytest.fixture(scope="module", params=[LambdaFleet, Boto3Fleet], ids=["own client", "boto3"])
 def warm_harness(request: pytest.FixtureRequest, emulator: Emulator) -> Iterator[EmulatedHarness]:
     made = EmulatedHarness(emulator, request.param)
     fleet = made.open([[1.0]])

@@ -45,7 +45,7 @@ REPORT = (
 )
 
 
-@pytest.fixture(params=[LambdaFleet, Boto3Fleet], ids=["aiohttp", "boto3"])
+@pytest.fixture(params=[LambdaFleet, Boto3Fleet], ids=["own client", "boto3"])
 def kind(request: pytest.FixtureRequest) -> RealFleet:
     return request.param  # type: ignore[no-any-return]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import ipaddress
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography import x509
@@ -16,7 +18,9 @@ from cryptography.x509.oid import NameOID
 
 from orchestrator.errors import PreflightError
 from orchestrator.fleets.boto3_fleet import Boto3Fleet
-from orchestrator.fleets.calling import Function
+from orchestrator.fleets.calling import Function, request_body
+from orchestrator.fleets.http_client import HttpClient
+from orchestrator.fleets.http_dial import Dialer, Route
 from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.ports import Outcome
 from orchestrator.store import MemoryStore
@@ -73,3 +77,39 @@ def test_the_bundle_decides_whom_to_trust(
         fleet.check()
     fleet.close()
     assert len(endpoint.posts) == 4
+
+
+def test_through_a_proxy(endpoint: FakeLambda, certificate: Path) -> None:
+    """It is asked for a tunnel once for each connection, and sees nothing of what goes through."""
+    context = ssl.create_default_context(cafile=certificate)
+    asked: list[bytes] = []
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", urlsplit(endpoint.url).port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while piece := await source.read(1 << 16):
+            sink.write(piece)
+        sink.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(tunnel, "127.0.0.1", 0) as proxy:
+            where = f"http://me:secret@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+            client = HttpClient(Dialer(Route.to(endpoint.url, context, where)), silence_s=5.0)
+            body = request_body(PlainRequests().build(call(0, 0)))
+            for _ in range(3):
+                response = await client.post(
+                    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body), body
+                )
+                assert response.status == 200
+            client.close()
+
+    asyncio.run(main())
+    address = endpoint.url.removeprefix("https://").encode()
+    assert asked == [
+        b"CONNECT %s HTTP/1.1\r\nHost: %s\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n" % (address, address)
+    ]
+    assert len(endpoint.posts) == 3
