@@ -199,7 +199,8 @@ class LambdaFleet:
         """Exactly one POST, and what became of it."""
         try:
             credentials = await self._credentials.get()
-            signed = self._signer.sign(target, body, credentials, self._clock.now())
+            signed_s = self._clock.now()
+            signed = self._signer.sign(target, body, credentials, signed_s)
             head = request_head(self._route.request_line(target.path), signed, len(body))
             response = await self._http.post(head, body)
         except CredentialTrouble as error:
@@ -213,8 +214,9 @@ class LambdaFleet:
         answer = Answer.from_http(response.status, response.headers, response.body)
         if answer.verdict is Verdict.EXPIRED:
             self._credentials.forget(credentials)
-        elif answer.reason.startswith(DATE_REFUSALS) and self._clock.corrected(response.headers.get("date", "")):
-            return Answer(Verdict.UNAVAILABLE, f"{answer.reason} (this machine's clock was wrong)")
+        elif answer.reason.startswith(DATE_REFUSALS):
+            if self._clock.corrected(response.headers.get("date", ""), signed_s):
+                return Answer(Verdict.UNAVAILABLE, f"{answer.reason} (this machine's clock was wrong)")
         return answer
 
     async def _read(self, call: Invocation, answer: Answer) -> Arrival:

@@ -82,15 +82,15 @@ class Clock:
         """Seconds since 1970."""
         return time.time() + self._ahead_s
 
-    def corrected(self, date: str) -> bool:
-        """Takes over the Date header of a refusal. True: our clock was so wrong that this may have been the reason."""
+    def corrected(self, date: str, signed_s: float) -> bool:
+        """Takes over the Date header of a refusal, if the date that it was signed with may have been the reason."""
         try:
-            ahead_s = parsedate_to_datetime(date).timestamp() - time.time()
+            true_s = parsedate_to_datetime(date).timestamp()
         except ValueError:
             return False
-        wrong = abs(ahead_s - self._ahead_s) > TOLERATED_SKEW_S
+        wrong = abs(true_s - signed_s) > TOLERATED_SKEW_S
         if wrong:
-            self._ahead_s = ahead_s
+            self._ahead_s = true_s - time.time()
         return wrong
 
 
