@@ -71,6 +71,8 @@ def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     index = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
     try:
+        index.execute("PRAGMA journal_mode = WAL")
+        index.execute("PRAGMA synchronous = NORMAL")
         _migrate(index, path, migrations)
         index.execute("SELECT run, signature, status FROM runs LIMIT 1").fetchall()
     except BaseException:

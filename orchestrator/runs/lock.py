@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.errors import GradmuxError
 
-PATIENCE_S = 1.0
+PATIENCE_S = 0.3
 """Somebody who only looks holds the lock for an instant."""
 LOOK_S = 0.02
 

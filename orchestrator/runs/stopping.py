@@ -18,14 +18,15 @@ from orchestrator.runs.life import cancelled_epoch
 from orchestrator.runs.paths import RunPaths
 
 LOOK_S = 0.2
-"""Between two looks at the cancel file."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop:
     """What the loop asks between events."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_s: float = LOOK_S) -> None:
+        """`look_s`: between two looks at the cancel file."""
+        self._look_s = look_s
         self._reason = ""
         self._paths: RunPaths | None = None
         self._epoch = 0
@@ -48,7 +49,7 @@ class Stop:
         if self._reason:
             raise Interrupted(self._reason)
         now_s = time.monotonic()
-        if self._paths is None or now_s - self._looked_s < LOOK_S:
+        if self._paths is None or now_s - self._looked_s < self._look_s:
             return
         self._looked_s = now_s
         if self._paths.cancel.exists() and cancelled_epoch(self._paths) >= self._epoch:
