@@ -1,4 +1,4 @@
-"""The request of a task that failed for good, with all that it refers to but the rows: so that it can be run again here.
+"""The request of a task that failed for good, with all that it refers to but the rows: to be run again, here.
 
 One zip in the run's folder, named after life, round and worker. The rows are the run's own (`materials.py`).
 Read next: `cli/commands/replay_task.py`, which runs it.

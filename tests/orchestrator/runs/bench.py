@@ -1,7 +1,7 @@
 """Whole runs in virtual time: the real folder, lock, record, checkpoints and loop around a small exact problem.
 
-`SmallJob.live` is one life of a run, as `cli/wiring.py` plays it, with numpy models and a fleet whose clock jumps. Every
-life meets other delays and failures, so that other workers answer first.
+`SmallJob.live` is one life of a run, as `cli/wiring.py` plays it, with numpy models and a fleet whose clock jumps.
+Every life meets other delays and failures, so that other workers answer first.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.orchestrator.runs.bench import SmallJob, check_record
 from tests.orchestrator.runs.disks import Died, DyingDisk, PowerlessDisk
 
 JOBS = {
-    "gc": SmallJob(),
+    "gc": SmallJob(steps=4),
     "m-sgc": SmallJob("m-sgc", {"B": 1, "W": 2, "lambda": 2}, models=3, steps=3),
     "sr-sgc": SmallJob("sr-sgc", {"B": 1, "W": 2, "lambda": 3}, models=2, steps=4),
     "pipeline": SmallJob("pipeline", {"n": 4, "s": 1}, workers=4, models=3, steps=4),
