@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 import botocore.session
 import obstore
@@ -24,9 +25,12 @@ from obstore.auth.boto3 import Boto3CredentialProvider
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as ObstoreS3
 
-from orchestrator.aws import find_credentials, new_session, resolve_endpoint
+from orchestrator.aws import Endpoint, find_credentials, new_session, resolve_endpoint
 from orchestrator.errors import ConfigError, PreflightError, RunStopped
 from orchestrator.ports import Store
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig
 
 T = TypeVar("T")
 
@@ -34,6 +38,7 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 CONCURRENCY = 32
 """Requests at a time of the `*_many` calls. More gained nothing against one server, and costs memory."""
 MULTIPART_BYTES = 64 << 20
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class StoreUnavailable(RunStopped):
@@ -179,10 +184,11 @@ class S3Store:
             bucket,
             prefix=prefix or None,
             region=self.endpoint.region,
-            endpoint=self.endpoint.url if self.endpoint.custom else None,
+            # Not `endpoint`: AWS_ENDPOINT_URL_S3 in the environment would go before it.
+            aws_endpoint_url_s3=self.endpoint.url if self.endpoint.custom else None,
             virtual_hosted_style_request=not self.endpoint.custom,
             credential_provider=Boto3CredentialProvider(session, ttl=timedelta(minutes=5)),
-            client_options={"allow_http": self.endpoint.url.startswith("http://"), "timeout": timedelta(minutes=10)},
+            client_options=_client_options(self.endpoint),
             retry_config={"max_retries": 20, "retry_timeout": timedelta(seconds=patience_s)},
         )
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="store")
@@ -244,6 +250,14 @@ class S3Store:
             raise PreflightError(f"bucket {self.bucket}: access to {key} refused: {_first_line(error)}") from error
         except BaseError as error:
             raise StoreUnavailable(f"bucket {self.bucket} at {self.endpoint.url}: {_first_line(error)}") from error
+
+
+def _client_options(endpoint: Endpoint) -> ClientConfig:
+    """A store on this machine is reached past every proxy of the environment, and nothing else is reached at all."""
+    options: ClientConfig = {"allow_http": endpoint.url.startswith("http://"), "timeout": timedelta(minutes=10)}
+    if urlsplit(endpoint.url).hostname in LOOPBACK:
+        options.update({"proxy_url": "http://127.0.0.1:9", "proxy_excludes": ",".join(LOOPBACK)})
+    return options
 
 
 def _first_line(error: Exception) -> str:
