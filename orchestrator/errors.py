@@ -82,12 +82,15 @@ class TaskFailed(RunStopped):
 class DeadlinePassed(RunStopped):
     """A round passed its deadline and what is missing could not be had again."""
 
-    def __init__(self, *, round: int, jobs: tuple[int, ...], deadline_s: float) -> None:
+    def __init__(self, *, round: int, jobs: tuple[int, ...], deadline_s: float, silent: bool = False) -> None:
+        """`silent`: not one answer of use has come, so that there is nothing to estimate from either."""
         self.round, self.jobs, self.deadline_s = round, jobs, deadline_s
-        named = ", ".join(map(str, jobs))
+        wanted = f"decode job {', '.join(map(str, jobs))}" if jobs else "get the answers that later rounds rely on"
+        otherwise = "; no answer came, so it cannot be estimated either" if silent else ""
+        advice = "" if silent else ", or set approximate = true to go on with the least-squares decode"
         super().__init__(
-            f"round {round} could not decode job {named} within deadline_s = {deadline_s:g}; "
-            "raise deadline_s, or set approximate = true to go on with the least-squares decode"
+            f"round {round} could not {wanted} within {deadline_s:g} s (twice deadline_s){otherwise}; "
+            f"raise deadline_s{advice}"
         )
 
 

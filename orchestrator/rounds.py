@@ -270,9 +270,12 @@ class Rounds:
             self._again(this, self._scheme.wanted(this.index))
             return
         due = self._due(this)
-        if not self._limits.approximate:
+        if not due and self._scheme.may_start(this.index + 1):
+            return  # nothing is missing: in-flight cap or wait policy held the round, which now closes
+        silent = not all(self._scheme.estimate(job).weights for job in due)
+        if silent or not self._limits.approximate:
             assert self._limits.deadline_s is not None
-            raise DeadlinePassed(round=this.index, jobs=due, deadline_s=2 * self._limits.deadline_s)
+            raise DeadlinePassed(round=this.index, jobs=due, deadline_s=2 * self._limits.deadline_s, silent=silent)
         for job in due:
             self._estimates.add(job)
             self._claim(job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.errors import TaskFailed
+from orchestrator.errors import DeadlinePassed, TaskFailed
 from orchestrator.jobs import JobPlan
 from orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
 from orchestrator.ports import Arrival, Outcome
@@ -143,3 +143,35 @@ def test_capacity_holds_a_whole_round_back_until_it_fits() -> None:
         if isinstance(action, Decode):
             rounds.stepped(action.job)
     assert rounds.in_flight == 2
+
+
+def test_after_two_deadlines_without_an_answer_there_is_nothing_to_estimate_from() -> None:
+    rounds = machine("uncoded", limits=Limits(deadline_s=1.0, attempts=1, approximate=True))
+    send(rounds, 0.0)
+    rounds.tick(1.0)
+    with pytest.raises(DeadlinePassed, match=r"could not decode job 0 within 2 s .* cannot be estimated either"):
+        rounds.tick(2.0)
+
+
+def test_one_answer_is_enough_for_an_estimate() -> None:
+    rounds = machine("uncoded", limits=Limits(deadline_s=1.0, attempts=1, approximate=True))
+    send(rounds, 0.0)
+    answer(rounds, 0, 3, 0.5)
+    rounds.tick(1.0)
+    rounds.tick(2.0)
+    assert rounds.next_action() == Close(0, 0.0, 2.0, late=(0, 1, 2), waited=False, in_flight=3)
+    assert rounds.next_action() == Decode(0, estimate=True)
+
+
+def test_a_deadline_closes_a_round_that_only_the_in_flight_cap_held() -> None:
+    rounds = machine(limits=Limits(deadline_s=1.0, attempts=1, in_flight_cap=0.1))
+    send(rounds, 0.0)
+    for worker in (0, 1, 2):
+        answer(rounds, 0, worker, 0.5)
+    assert rounds.next_action() == Decode(0)
+    rounds.stepped(0)
+    assert rounds.next_action() is None, "the fourth is still in flight"
+    rounds.tick(1.0)
+    assert rounds.next_action() is None
+    rounds.tick(2.0)
+    assert rounds.next_action() == Close(0, 0.0, 2.0, late=(3,), waited=False, in_flight=1)
