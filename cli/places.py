@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import boto3
 import botocore.session
+from botocore.config import Config
 
 from cli.profiles import find_profile
 from infra.local import DelayPlan, Emulator, EmulatorConfig, EmulatorError, FaultKind, FaultPlan, FaultRate
@@ -142,7 +143,7 @@ def fault_plan(rates: Mapping[str, float], *, seed: int) -> FaultPlan:
 
 
 def _isolated_session() -> botocore.session.Session:
-    """Reads no AWS file and no AWS variable: in local mode nothing may lead to a real account."""
+    """Reads no AWS file, AWS variable or proxy: in local mode nothing may lead to a real account."""
     nothing = {
         "profile": (None, None, None, None),
         "config_file": (None, None, os.devnull, None),
@@ -151,4 +152,5 @@ def _isolated_session() -> botocore.session.Session:
     }
     session = botocore.session.Session(session_vars=nothing)
     session.set_credentials("local", "local", "local")
+    session.set_default_client_config(Config(proxies={}))
     return session
