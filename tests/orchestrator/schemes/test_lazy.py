@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,12 @@ from orchestrator.policies import Earliest, Limits
 from orchestrator.ports import Invocation, StepResult
 from orchestrator.record import MemoryRecord
 from orchestrator.rounds import Rounds
+from orchestrator.schemes.drawing import MadeUp
 from orchestrator.schemes.lazy import Lazy
 from orchestrator.schemes.registry import build_scheme
 from orchestrator.schemes.scheme import Context, FloatArray, Key
+from tests.orchestrator.schemes.cases import Session
+from tests.orchestrator.schemes.playing import mask
 
 SIZE, RATE = 3, 0.05
 
@@ -215,6 +220,59 @@ def test_iterates_are_those_of_shard_level_lag(
     uploads = sum(count for _, count in expected)
     assert played.scheme.uploads == uploads
     assert uploads < models * steps * shards, "something was saved"
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "workers", "shards"),
+    [("g-lag", {"s": 1}, 4, 2), ("lagc", {"groups": 2, "s": 1}, 6, 2)],
+)
+def test_whoever_straggles_each_shard_stands_as_it_was_last_asked(
+    name: str, params: dict[str, float | int | str], workers: int, shards: int
+) -> None:
+    """Every tolerated pattern of three rounds: the same shards are asked, and the sum is the same. No other decodes."""
+    patterns, asked = 0, set()
+    begun = [pickle.dumps(Session(lazy_scheme(name, params, workers)))]
+    for t in range(3):
+        ended = []
+        for state in begun:
+            opened: Session = pickle.loads(state)
+            invoked = opened.start()
+            asked.add((t, *invoked))
+            for late, tolerated in judged(opened, invoked):
+                session: Session = pickle.loads(pickle.dumps(opened))
+                session.answer(worker for worker in invoked if worker not in late)
+                assert session.scheme.may_start(t + 1) == tolerated
+                if not tolerated:
+                    continue
+                assert session.close() == (t,)
+                stands_as_asked(session, workers // shards, t)
+                ended.append(pickle.dumps(session))
+                patterns += 1
+        begun = ended
+    assert len(asked) == 3, "who is asked does not depend on who straggled"
+    assert patterns > 100
+
+
+def lazy_scheme(name: str, params: dict[str, float | int | str], workers: int) -> Lazy:
+    context = Context(workers, 3, distances=MadeUp(1, workers), rates=(1.0,))
+    scheme = build_scheme(name, {**params, "D": 1, "xi": 1.0}, context)
+    assert isinstance(scheme, Lazy)
+    return scheme
+
+
+def judged(session: Session, invoked: list[int]) -> list[tuple[set[int], bool]]:
+    """Every straggler set of the open round, and whether the widest model admits it."""
+    model = session.scheme.straggler_model("either")
+    sets = [set(late) for size in range(len(invoked) + 1) for late in combinations(invoked, size)]
+    return [(late, model.admits(mask(session.scheme.workers, late))) for late in sets]
+
+
+def stands_as_asked(session: Session, members: int, t: int) -> None:
+    """The rows of each shard add up to 1 on its chunks, and all were computed in the round that asked for it last."""
+    np.testing.assert_allclose(session.combined_row(session.decoded[t]), 1.0, atol=1e-12)
+    for key in session.decoded[t].weights:
+        shard = key.worker // members
+        assert key.round == max(r for r, asked in enumerate(session.invoked) if shard * members in asked)
 
 
 def test_a_record_of_a_lazy_run_replays_with_the_recorded_distances() -> None:
