@@ -90,6 +90,10 @@ def service_unavailable() -> Answer:
     return refusal(503, "ServiceUnavailableException", "Service Unavailable (injected).")
 
 
+def expired_token() -> Answer:
+    return refusal(403, "ExpiredTokenException", "The security token included in the request is expired (injected).")
+
+
 def function_error(kind: str, message: str) -> Answer:
     """A failure that Lambda, not the handler, words."""
     return Answer(200, json.dumps({"errorType": kind, "errorMessage": message}).encode(), function_error="Unhandled")

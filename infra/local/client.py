@@ -22,6 +22,7 @@ class AdminClient:
     """One connection for each request: this is never the hot path."""
 
     port: int
+    s3_port: int
     timeout_s: float = 120.0
 
     def set_delays(self, plan: DelayPlan) -> None:
@@ -29,16 +30,18 @@ class AdminClient:
         self._ask("POST", "delays", dataclasses.asdict(plan))
 
     def set_faults(self, plan: FaultPlan) -> None:
-        """Replaces the faults of calls from now on."""
+        """Replaces the faults of calls, and of requests to S3, from now on."""
         self._ask("POST", "faults", plan.to_json())
+        self._ask("POST", "s3", plan.to_json(), self.s3_port)
 
     def warm(self, count: int) -> None:
         """Starts sandboxes until there are `count`; returns when they are ready."""
         self._ask("POST", "warm", {"count": count})
 
     def statistics(self) -> dict[str, Any]:
-        """The fields of `statistics.Statistics` but its journal."""
-        return self._ask("GET", "statistics")
+        """The fields of `statistics.Statistics` but its journal; `faults` counts S3's, too."""
+        counters = self._ask("GET", "statistics")
+        return {**counters, "faults": counters["faults"] | self._ask("GET", "s3", port=self.s3_port)["faults"]}
 
     def journal(self) -> list[dict[str, Any]]:
         """Every POST so far (the last 100,000), in order of their end; fields: `statistics.JOURNAL_FIELDS`."""
@@ -50,13 +53,14 @@ class AdminClient:
         sandboxes: list[dict[str, Any]] = self._ask("GET", "sandboxes")["sandboxes"]
         return sandboxes
 
-    def _ask(self, method: str, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout_s)
+    def _ask(self, method: str, name: str, body: dict[str, Any] | None = None, port: int = 0) -> dict[str, Any]:
+        port = port or self.port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=self.timeout_s)
         try:
             connection.request(method, ADMIN + name, None if body is None else json.dumps(body))
             answer: dict[str, Any] = json.loads(connection.getresponse().read())
         except OSError as error:
-            raise EmulatorError(f"no emulator answers on port {self.port}: {error}") from error
+            raise EmulatorError(f"no emulator answers on port {port}: {error}") from error
         finally:
             connection.close()
         if "error" in answer:

@@ -51,7 +51,7 @@ class State:
     @property
     def admin(self) -> AdminClient:
         """All that can be asked of it beside AWS's API."""
-        return AdminClient(self.started.lambda_port)
+        return AdminClient(self.started.lambda_port, self.started.s3_port)
 
     def environment(self) -> dict[str, str]:
         """AWS_* variables for a client, as `Emulator.environment`."""

@@ -38,6 +38,19 @@ class FaultKind(Enum):
     """the handler runs; one character of its reply is another one"""
     DUPLICATE = "duplicate"
     """an Event invocation is delivered twice"""
+    EXPIRED = "expired"
+    """403 ExpiredTokenException, nothing runs: the caller's credentials are too old"""
+    STALE = "stale"
+    """the handler runs; its reply is that of another life of the run (another epoch)"""
+    SLOW_DOWN = "slowdown"
+    """S3, of all requests: 503 SlowDown"""
+    LOST = "lost"
+    """S3, of all reads of a snapshot of weights: it is not there any more"""
+
+    @property
+    def of_s3(self) -> bool:
+        """Does it hurt requests to S3, and not calls of the function?"""
+        return self in (FaultKind.SLOW_DOWN, FaultKind.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +83,13 @@ class FaultPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if any(not 0 <= fault.rate <= 1 for fault in self.rates) or sum(fault.rate for fault in self.rates) > 1 + 1e-9:
+        calls = sum(fault.rate for fault in self.rates if not fault.kind.of_s3)
+        if any(not 0 <= fault.rate <= 1 for fault in self.rates) or calls > 1 + 1e-9:
             raise EmulatorError("fault rates must be from 0 to 1, and at most 1 together")
+
+    def rate(self, kind: FaultKind) -> float:
+        """The share that suffers this fault."""
+        return sum(fault.rate for fault in self.rates if fault.kind is kind)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
@@ -101,7 +119,7 @@ class FaultPlan:
             return None
         left = uniform(self.seed, f"fault{refusals or ''}", round, worker, attempt)
         for rate in self.rates:
-            left -= rate.rate
+            left -= 0.0 if rate.kind.of_s3 else rate.rate
             if left < 0:
                 return rate.kind
         return None

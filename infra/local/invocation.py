@@ -28,6 +28,7 @@ REFUSING = {
     FaultKind.THROTTLE: answers.too_many_requests(),
     FaultKind.SERVICE: answers.service_exception(),
     FaultKind.UNAVAILABLE: answers.service_unavailable(),
+    FaultKind.EXPIRED: answers.expired_token(),
 }
 
 

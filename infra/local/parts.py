@@ -50,7 +50,7 @@ def start_parts(config: EmulatorConfig, root: Path, stack: ExitStack) -> Parts:
         zygote = start_zygote(config, root, variables, theirs)
     stack.callback(end, zygote)
     stack.enter_context(ours)  # closed before `end`: the zygote takes it as its order to leave
-    moto = start_moto(s3_listener)
+    moto = start_moto(s3_listener, config)
     stack.callback(end, moto, at_once=True)
     return Parts(lambda_listener, s3_listener, ours, zygote, moto)
 
@@ -108,8 +108,8 @@ def start_zygote(
     )
 
 
-def start_moto(listener: socket.socket) -> subprocess.Popen[bytes]:
-    arguments = {"listen": listener.fileno(), "parent": os.getpid()}
+def start_moto(listener: socket.socket, config: EmulatorConfig) -> subprocess.Popen[bytes]:
+    arguments = {"listen": listener.fileno(), "parent": os.getpid(), "faults": config.faults.to_json()}
     return subprocess.Popen(
         python_module("infra.local.s3", json.dumps(arguments)),
         env=child_environment({"AWS_EC2_METADATA_DISABLED": "true"}),

@@ -15,7 +15,7 @@ from infra.local import answers
 from infra.local.answers import Answer
 from infra.local.call import Call, Run
 from infra.local.config import EmulatorConfig
-from infra.local.corruption import corrupted
+from infra.local.corruption import corrupted, of_another_life
 from infra.local.faults import FaultKind
 from infra.local.gate import Gate
 from infra.local.pool import Pool
@@ -94,4 +94,6 @@ def answer_of(reply: Reply, fault: FaultKind | None) -> Answer:
         return replace(answer, wire="truncated")
     if fault is FaultKind.CORRUPT:
         return replace(answer, body=corrupted(reply.body))
+    if fault is FaultKind.STALE:
+        return replace(answer, body=of_another_life(reply.body))
     return answer

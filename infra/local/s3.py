@@ -19,11 +19,15 @@ from typing import Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
+from infra.local import s3_faults
 from infra.local.processes import die_with_parent
 from infra.local.s3_objects import may_write, read_object, write_object
 
 ONE_CONDITION_AT_A_TIME = threading.Lock()
 """moto looks whether an object is there, then writes: two threads could both find that it is not"""
+
+
+FAULTS = s3_faults.S3Faults()
 
 
 class KeepAliveHandler(MotoRequestHandler):
@@ -41,6 +45,14 @@ class KeepAliveHandler(MotoRequestHandler):
 
     def run_wsgi(self) -> None:
         """One request."""
+        if self.path == s3_faults.PATH:
+            answer = FAULTS.admin(self.command, self.plain_body())
+            self.send(answer.status, "", answer.headers.items(), answer.body)
+            return
+        if hurt := FAULTS.hurt(self.command, self.path):
+            self.plain_body()
+            self.send(hurt.status, "", hurt.headers.items(), hurt.body)
+            return
         if self.command == "GET" and (found := read_object(self.path, self.headers)):
             self.send(found.status, "", found.headers.items(), found.body)
             return
@@ -102,6 +114,7 @@ def main() -> None:
     """Entry point: argument 1 is JSON with the listening descriptor and the parent's pid."""
     arguments = json.loads(sys.argv[1])
     die_with_parent(arguments["parent"])
+    FAULTS.admin("POST", json.dumps(arguments["faults"]).encode())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     application = DomainDispatcherApplication(create_backend_app)
