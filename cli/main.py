@@ -28,6 +28,7 @@ COMMANDS = (
     "results",
     "cost",
     "replay-task",
+    "probe",
     "simulate",
     "schemes",
     "profile",

@@ -1,0 +1,117 @@
+"""`gradmux probe`: measures the delays of a job's own work, at several loads, and writes them as a profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.options import Settings, command, pass_settings
+from cli.output import print_json, set_up_logging, stderr, stdout, table
+from orchestrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from orchestrator.probing import Measured, Probe
+
+COLUMNS = ("load", "median s", "90 % s", "slowest s", "in worker s", "on the way s", "cold", "failed", "billed s")
+
+
+@command("probe", example="gradmux probe job.toml --loads 0.01,0.05,0.2 --rounds 10 --out measured.npz")
+@click.argument("job", type=click.Path(path_type=Path))
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key of the job file.")
+@click.option("--loads", help="Fractions of one batch, smallest first (else 1/n, 4/n and 16/n).")
+@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Rounds at each load.")
+@click.option("--workers", type=click.IntRange(1), help="Invocations of one round (else the job's workers).")
+@click.option(
+    "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The profile: .npz or .csv."
+)
+@pass_settings
+def probe_command(
+    settings: Settings,
+    job: Path,
+    overrides: tuple[str, ...],
+    loads: str | None,
+    rounds: int,
+    workers: int | None,
+    out: Path,
+) -> None:
+    """Measure how long the workers of JOB take: real invocations of its first model on its data, nothing is trained.
+
+    The profile holds delays at the smallest load, and the slope with which they grow; `gradmux tune` reads it.
+    """
+    from cli.places import open_bucket, open_place
+    from cli.preparation import prepare_job
+    from cli.probing import run_probe
+    from orchestrator.api import Materials
+    from orchestrator.delays.formats import save_profile
+    from orchestrator.job_file import load_job
+    from orchestrator.probing import ProbePlan
+
+    set_up_logging(settings)
+    config = load_job(job, overrides)
+    prepared = prepare_job(config, Materials(), job.parent, open_bucket)
+    count = workers or prepared.scheme().workers
+    if count > config.cluster.concurrency:
+        raise ConfigError(f"--workers {count} do not fit cluster.concurrency = {config.cluster.concurrency}")
+    plan = ProbePlan(count, _loads(loads, count), rounds, config.cluster.timeout_s)
+    if out.suffix not in (".npz", ".csv"):
+        raise ConfigError(f"--out {out}: a profile is written as .npz or .csv")
+    with open_place(config) as place:
+        console = stderr(settings)
+        console.print(place.describe())
+        with console.status("measuring") as status:
+            of = rounds * len(plan.loads)
+            found = run_probe(prepared, place, plan, lambda done: status.update(f"measuring: round {done} of {of}"))
+    save_profile(found.profile(config.name), out)
+    print_json(_told(found, out)) if settings.json else _show(found, out)
+
+
+def _loads(text: str | None, workers: int) -> tuple[float, ...]:
+    if text is None:
+        return tuple(sorted({min(1.0, share / workers) for share in (1, 4, 16)}))
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"--loads {text!r}: give numbers with commas between, as in 0.01,0.05,0.2") from None
+
+
+def _told(found: Probe, out: Path) -> dict[str, Any]:
+    fit = found.fit
+    return {
+        "profile": str(out),
+        "base_s": None if fit is None else fit.base_s,
+        "slope_s": None if fit is None else fit.slope_s,
+        "loads": [_load(one) for one in found.measured],
+    }
+
+
+def _load(one: Measured) -> dict[str, Any]:
+    """What one load took; cold starts and failures are counted, and kept out of the figures in seconds."""
+    import numpy as np
+
+    warm = ~one.failed & ~one.cold
+    answered = warm if warm.any() else ~one.failed
+    delay_s, worker_s = one.delay_s[answered], one.worker_s[answered]
+    median, ninety = (float(q) for q in np.quantile(delay_s, (0.5, 0.9)))
+    return {
+        "load": one.load,
+        "median_s": median,
+        "p90_s": ninety,
+        "max_s": float(delay_s.max()),
+        "worker_median_s": float(np.median(worker_s)),
+        "way_median_s": float(np.median(delay_s - worker_s)),
+        "cold": int(one.cold.sum()),
+        "failed": int(one.failed.sum()),
+        "billed_s": one.billed_s,
+    }
+
+
+def _show(found: Probe, out: Path) -> None:
+    rows = [_load(one) for one in found.measured]
+    texts = [[f"{value:.4g}" for value in row.values()] for row in rows]
+    stdout().print(table(COLUMNS, texts, right=COLUMNS))
+    if found.fit is not None:
+        stdout().print(f"a delay is {found.fit.base_s:.4g} s + {found.fit.slope_s:.4g} s x load; written to {out}")
+    else:
+        stdout().print(f"written to {out}")

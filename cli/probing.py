@@ -1,0 +1,58 @@
+"""Puts a probe together: the job's first model and data, one fleet, no training.
+
+Read next: `orchestrator/probing.py`, which measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from cli.places import Place
+from cli.preparation import Prepared
+from orchestrator.fleets.calling import Function
+from orchestrator.fleets.lambda_fleet import LambdaFleet
+from orchestrator.jobs import JobPlan
+from orchestrator.probing import Probe, ProbePlan, probe
+from orchestrator.store import Keys, S3Store
+from orchestrator.training.data import put_dataset
+from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype
+from orchestrator.training.trainer import TorchTrainer
+
+
+def run_probe(prepared: Prepared, place: Place, plan: ProbePlan, on_round: Callable[[int], None]) -> Probe:
+    """Measures with the workers of `place`; what it put into the store for that is removed again.
+
+    Raises: PreflightError when the function or bucket cannot be used, ConfigError when nothing answers.
+    """
+    keys, single = Keys(f"probe-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"), JobPlan(models=1, steps=1)
+    store = S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session())
+    try:
+        trainer = TorchTrainer(prepared.models[:1], single, store=store, keys=keys)
+        materials = RunMaterials(
+            keys=keys,
+            bucket=place.bucket,
+            data=put_dataset(store, prepared.train.arrays),
+            specs=trainer.put_specs(),
+            orders=[prepared.order],
+            weights=trainer.weights,
+            seed=prepared.config.training.seed,
+            wire=Wire(dtype=wire_dtype([prepared.config.training.dtype], binary=True)),
+        )
+        fleet = LambdaFleet(
+            Function(place.function, timeout_s=prepared.config.cluster.timeout_s),
+            RequestBuilder(materials, single, plan.chunk_sizes),
+            store,
+            run=keys.run,
+            session=place.session(),
+            endpoint_url=place.lambda_url,
+        )
+        try:
+            fleet.check(connections=plan.workers)
+            trainer.publish(0)
+            return probe(fleet, plan, on_round)
+        finally:
+            fleet.close()
+            store.delete(store.list(keys.prefix))
+    finally:
+        store.close()
