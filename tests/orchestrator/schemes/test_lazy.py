@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.distances import RecordedDistances, ReplayedDistances
-from orchestrator.errors import ConfigError, GradmuxError
+from orchestrator.errors import GradmuxError
 from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from orchestrator.jobs import JobPlan
 from orchestrator.loop import Loop
@@ -287,46 +287,3 @@ def test_a_replay_that_asks_something_else_says_so() -> None:
     replay = ReplayedDistances([("w2-0", 1.0)])
     with pytest.raises(GradmuxError, match="asks for the distance w3-1, but the record goes on with w2-0"):
         replay.weights(3, 1)
-
-
-def test_by_hand() -> None:
-    """The example of the module: step 1 asks nobody, step 2 asks both."""
-
-    class Moves:
-        def weights(self, job: int, other: int) -> float:
-            return (2.0 * (job - other)) ** 2
-
-        def gradients(self, one: Mapping[Key, float], other: Mapping[Key, float]) -> float:
-            raise AssertionError("L is given")
-
-    context = Context(2, 3, distances=Moves())
-    scheme = build_scheme("lag-ps", {"alpha": 1.0, "D": 1, "xi": 1.0, "L": 0.8}, context)
-    asked = []
-    for t in range(3):
-        tasks = scheme.assign(t)
-        asked.append(sorted(tasks))
-        for worker in tasks:
-            scheme.heard(Key(t, worker, 0))
-        assert scheme.decodable(t)
-        assert scheme.decode(t).weights == {Key(t if asked[t] else 0, w, 0): 1.0 for w in range(2)}
-        scheme.end_round(t)
-    assert asked == [[0, 1], [], [0, 1]]
-
-
-@pytest.mark.parametrize(
-    ("name", "params", "message"),
-    [
-        ("lag-wk", {"alpha": -1.0}, "alpha .* is -1, but must be positive"),
-        ("lag-ps", {"alpha": 1.0, "D": 0}, "D .* too small"),
-        ("g-lag", {"alpha": 1.0, "s": 6}, "use 0 <= s <= 5"),
-        ("lagc", {"alpha": 1.0, "s": 3, "groups": 2, "L": 1.0}, "use s <= 2, or at most 1 groups"),
-        ("lagc", {"alpha": 1.0, "s": 1, "groups": 9, "L": 1.0}, "groups = 9 does not fit 6 workers"),
-        ("lag-ps", {"alpha": 1.0, "L": "1,2"}, "L .* has 2 numbers: give 1, or 6, one for each shard"),
-        ("lag-ps", {"alpha": 1.0, "L": -1.0}, "L .* = -1.0 must be positive, or 0 to have it estimated"),
-        ("lag-ps", {"alpha": 1.0, "L": "one"}, "L .* = 'one' must be a number, or numbers with commas"),
-        ("lag-ps", {"alpha": 1.0, "xi": -1.0}, "xi = -1 must not be negative"),
-    ],
-)
-def test_bad_parameters_get_one_line(name: str, params: dict[str, float | int | str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build_scheme(name, params, Context(6, 4))
