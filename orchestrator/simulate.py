@@ -121,7 +121,8 @@ def plan_for(models: int, jobs: int) -> JobPlan:
 
 def _context(scheme: str, params: Params, workers: int, options: SimulationOptions) -> Context:
     models = options.models or PIPELINE_MODELS
-    return Context(workers=workers, jobs=options.jobs, models=models, seed=options.seed)
+    concurrency = options.limits.concurrency
+    return Context(workers=workers, jobs=options.jobs, models=models, seed=options.seed, concurrency=concurrency)
 
 
 def _models(scheme: Scheme, options: SimulationOptions) -> int:

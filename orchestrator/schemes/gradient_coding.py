@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from orchestrator.schemes.codes import CODES, make_code
 from orchestrator.schemes.constraints import require_tolerance
-from orchestrator.schemes.scheme import BoolArray, Context, Parameter, Params, Scheme, SchemeInfo, StragglerModel
+from orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
 from orchestrator.schemes.stragglers import Covered, PerRound, choose_model
 from orchestrator.schemes.synchronous import OneRoundScheme
 
@@ -25,12 +25,8 @@ class GradientCoding(OneRoundScheme):
         """s per round; "either" admits every set without which the round decodes (fractional: more than s)."""
         per_round = PerRound(self.code.tolerance)
         if name == "either":
-            return Covered(self._decodes_from)
+            return Covered(self.decodes_from)
         return choose_model(self.name, name, per_round, per_round)
-
-    def _decodes_from(self, answered: BoolArray) -> bool:
-        """Would the open round decode from exactly these workers?"""
-        return self._active[self._closed].word.covers(answered)
 
 
 def build(params: Params, context: Context) -> Scheme:
@@ -56,4 +52,5 @@ INFO = SchemeInfo(
     avoid="when compute time dominates: the load grows with s in every round, stragglers or not",
     source="Tandon, Lei, Dimakis, Karampatziakis 2017 (arXiv 1612.03301)",
     example="n = 4, s = 1, groups {0, 2} and {1, 3}: workers 0 and 3 straggle, g = y_2 + y_1.",
+    sample=Sample(4, {"s": 1}, late={0: (0, 3), 1: (1,)}),
 )

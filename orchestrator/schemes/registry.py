@@ -11,7 +11,20 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 
 from orchestrator.errors import ConfigError
-from orchestrator.schemes import gradient_coding, lazy_family, multiplexed, selective_repeat, uncoded
+from orchestrator.schemes import (
+    approximate,
+    backup,
+    fastest_k,
+    gradient_coding,
+    grouping,
+    lazy_family,
+    multiplexed,
+    partial,
+    pipeline,
+    pipeline_auto,
+    selective_repeat,
+    uncoded,
+)
 from orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, SchemeInfo
 
 ENTRY_POINTS = "gradmux.schemes"
@@ -20,9 +33,16 @@ REGISTRY: dict[str, SchemeInfo] = {
     info.name: info
     for info in (
         uncoded.INFO,
+        fastest_k.INFO,
+        backup.INFO,
         gradient_coding.INFO,
+        partial.INFO,
+        approximate.INFO,
         selective_repeat.INFO,
         multiplexed.INFO,
+        pipeline.INFO,
+        pipeline_auto.INFO,
+        grouping.INFO,
         *lazy_family.INFOS,
     )
 }

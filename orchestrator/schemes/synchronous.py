@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from orchestrator.schemes.codes import Code, Codeword, Combination
-from orchestrator.schemes.scheme import Assignment, Context, Decoding, FloatArray, Key, StragglerModel, Task
+from orchestrator.schemes.scheme import Assignment, BoolArray, Context, Decoding, FloatArray, Key, StragglerModel, Task
 
 
 class JobState(Protocol):
@@ -172,8 +172,12 @@ class OneRoundScheme(SynchronousScheme[CodedJob]):
 
     def assign(self, t: int) -> Assignment:
         """Every worker sends its row of job t's codeword."""
-        job = self._active[t] = CodedJob(t, self.code.draw(t))
+        job = self._active[t] = self._new_job(t)
         return {worker: (job.task(worker),) for worker in range(self.workers)}
+
+    def _new_job(self, job: int) -> CodedJob:
+        """What collects the answers of `job`."""
+        return CodedJob(job, self.code.draw(job))
 
     def heard(self, key: Key) -> None:
         """Counts for the job of its round, unless that is long over."""
@@ -184,6 +188,10 @@ class OneRoundScheme(SynchronousScheme[CodedJob]):
     def wanted(self, t: int) -> tuple[int, ...]:
         """Whose answer would complete job t."""
         return tuple(self._active[t].reception.helpful())
+
+    def decodes_from(self, answered: BoolArray) -> bool:
+        """Would the open round decode from exactly these workers?"""
+        return self._active[self._closed].word.covers(answered)
 
     def _recoverable(self, t: int) -> bool:
         """No job outlives its round."""

@@ -32,6 +32,10 @@ CASES: list[tuple[str, dict[str, int | str]]] = [
     ("m-sgc", {"B": 1, "W": 2, "lambda": 2}),
     ("m-sgc", {"B": 2, "W": 3, "lambda": 3, "code": "cyclic"}),
     ("m-sgc", {"B": 1, "W": 2, "lambda": 7}),
+    ("gc-partial", {"m": 1, "s": 2, "code": "cyclic"}),
+    ("gc-partial", {"m": 2, "s": 3}),
+    ("grouping", {"G": 3}),
+    ("backup", {}),
 ]
 WORKERS = 7
 

@@ -50,18 +50,24 @@ def settings_of(draw: st.DrawFn, name: str, max_workers: int = 9) -> Setting:
     jobs = draw(st.integers(1, 7))
     seed = draw(st.integers(0, 3))
     params: dict[str, int | str] = {}
-    if name == "gc":
+    if name in ("gc", "gc-partial"):
         params = {"stragglers": draw(st.integers(0, workers - 1))}
+        params |= {"private": draw(st.integers(0, 2))} if name == "gc-partial" else {}
+    elif name == "pipeline":
+        params = {"per_job": workers, "stragglers": draw(st.integers(0, workers - 1))}
+    elif name == "grouping":
+        params = {"groups": draw(st.integers(1, workers))}
     elif name in ("sr-sgc", "m-sgc"):
         burst, times = draw(st.integers(1, 3)), draw(st.integers(1, 3))
         window = times * burst + 1 if name == "sr-sgc" else burst + times
         params = {"burst": burst, "window": window, "max_stragglers": draw(st.integers(0, workers))}
-    if name != "uncoded":
+    if name in WITH_CODE:
         params["code"] = draw(CODES)
     return Setting(name, workers, jobs, params, seed)
 
 
-NAMES = ("uncoded", "gc", "sr-sgc", "m-sgc")
+WITH_CODE = ("gc", "gc-partial", "sr-sgc", "m-sgc")
+NAMES = (*WITH_CODE, "uncoded", "backup", "grouping", "pipeline", "pipeline-auto")
 ANY_SCHEME = st.sampled_from(NAMES).flatmap(settings_of).filter(Setting.exists)
 MODEL_NAMES = st.sampled_from(MODELS)
 

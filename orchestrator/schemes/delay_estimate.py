@@ -1,0 +1,155 @@
+"""How long invocations take, learnt from those that came back and those that have not: distribution, slope, workers.
+
+A delay is taken as D + slope * load, D drawn anew for each invocation. The slope is fitted to the medians of rounds
+with different loads; the distribution of D is the Kaplan-Meier estimate, since what is still in flight says how slow
+the slow are long before they answer. Workers that have been fast are ranked before those that have not: indices stay slow for
+many rounds on some platforms, and where they do not, no order is worse than another.
+
+Depends on the events alone, not on a clock, so that a replayed record gives the same estimates. Knows neither jobs nor
+codes. Source: Kaplan and Meier 1958. Read next: `sizing.py`, which chooses n and s by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.schemes.asks import Call
+from orchestrator.schemes.scheme import FloatArray
+
+WINDOW = 1024
+"""delays that are remembered"""
+ROUNDS = 256
+"""rounds that are remembered for the slope"""
+FEWEST_ROUNDS = 6
+"""rounds that a slope needs"""
+MEMORY = 0.95
+"""share that a worker's former delays keep when a new one comes"""
+PRIOR = 2.0
+"""delays like everybody's that a worker is taken to have had"""
+LEAST_S = 1e-3
+"""seconds; no delay without load is taken for less"""
+POINTS = 128
+"""of the distribution that are kept"""
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """The distribution of D, and the slope."""
+
+    times_s: FloatArray
+    """(points,) ascending"""
+    survival: FloatArray
+    """(points,) chance that D is longer than that"""
+    slope_s: float
+    """seconds per unit load"""
+
+    @property
+    def mean_s(self) -> float:
+        """E[D]; what is longer than all that was seen counts as the longest."""
+        return float(self.times_s[0] + self.survival[:-1] @ np.diff(self.times_s))
+
+
+@dataclass(slots=True)
+class _Count:
+    """Invocations of one round."""
+
+    load: float
+    began: int = 0
+    ended: int = 0
+
+    @property
+    def halfway(self) -> bool:
+        """Was that answer the median one?"""
+        return self.ended == (self.began + 1) // 2
+
+
+class DelayEstimate:
+    """Hears of invocations; answers `delays` and `ranked`."""
+
+    def __init__(self, workers: int) -> None:
+        self._running: dict[Call, tuple[float, float]] = {}
+        """load, start"""
+        self._known: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        """load, delay"""
+        self._rounds: dict[int, _Count] = {}
+        """that have invocations in flight"""
+        self._medians: deque[tuple[float, float]] = deque(maxlen=ROUNDS)
+        """load, median delay of one round"""
+        self._slope_s = 0.0
+        self._now_s = 0.0
+        self._sums: FloatArray = np.zeros(workers)
+        self._counts: FloatArray = np.zeros(workers)
+        """of the logarithms of D, former ones fading"""
+
+    @property
+    def ready(self) -> bool:
+        """Is enough known for an estimate?"""
+        return len(self._medians) >= FEWEST_ROUNDS and len({load for load, _ in self._medians}) > 1
+
+    def began(self, call: Call, load: float, at_s: float) -> None:
+        """The invocation is on its way since `at_s`."""
+        self._running[call] = load, at_s
+        self._rounds.setdefault(call.round, _Count(load)).began += 1
+        self._now_s = max(self._now_s, at_s)
+
+    def ended(self, call: Call, at_s: float, answered: bool) -> None:
+        """It came back; a failure says nothing about delays."""
+        load, start_s = self._running.pop(call)
+        self._now_s = max(self._now_s, at_s)
+        self._count_down(call.round, at_s - start_s)
+        if answered:
+            self._known.append((load, at_s - start_s))
+            without_load_s = max(at_s - start_s - self._slope_s * load, LEAST_S)
+            self._sums[call.worker] = MEMORY * self._sums[call.worker] + math.log(without_load_s)
+            self._counts[call.worker] = MEMORY * self._counts[call.worker] + 1.0
+
+    def _count_down(self, round_index: int, delay_s: float) -> None:
+        """A round's answers come in the order of their delays, so the middle one is the median."""
+        count = self._rounds[round_index]
+        count.ended += 1
+        if count.halfway:
+            self._medians.append((count.load, delay_s))
+        if count.ended == count.began:
+            del self._rounds[round_index]
+
+    def ranked(self, shuffled: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The workers (in any order) from fast to slow by their own delays; those not told apart stay in that order."""
+        everybody = self._sums.sum() / max(self._counts.sum(), 1.0)
+        score = (self._sums + PRIOR * everybody) / (self._counts + PRIOR)
+        return shuffled[np.argsort(score[shuffled], kind="stable")]
+
+    def delays(self) -> Delays:
+        """The estimate now. Needs `ready`."""
+        known, running = np.array(self._known), np.array(list(self._running.values())).reshape(-1, 2)
+        slope_s = self._slope_s = _slope(np.array(self._medians))
+        ended_s = known[:, 1] - slope_s * known[:, 0]
+        age_s = self._now_s - running[:, 1] - slope_s * running[:, 0]
+        times_s, survival = _kaplan_meier(np.maximum(ended_s, LEAST_S), age_s)
+        kept = np.unique(np.linspace(0, len(times_s) - 1, POINTS).astype(np.intp))
+        return Delays(times_s[kept], survival[kept], slope_s)
+
+
+def _slope(medians: FloatArray) -> float:
+    """Least squares through (load, median delay), one point per round, less its standard error: no slope unless seen.
+
+    Rounds differ more than their medians err, hence one point each.
+    """
+    load, delay_s = medians[:, 0] - medians[:, 0].mean(), medians[:, 1] - medians[:, 1].mean()
+    slope_s = load @ delay_s / (load @ load)
+    left_s = delay_s - slope_s * load
+    error_s = math.sqrt(left_s @ left_s / (len(medians) - 2) / (load @ load))
+    return max(0.0, float(slope_s) - error_s)
+
+
+def _kaplan_meier(ended_s: FloatArray, age_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Ascending times of the ended ones, and the chance of taking longer; the others have taken `age_s` so far."""
+    times_s: FloatArray = np.concatenate([ended_s, age_s])
+    order = np.argsort(times_s, kind="stable")
+    ended = order < len(ended_s)
+    survival = np.cumprod(1.0 - ended / np.arange(len(order), 0, -1.0)).astype(np.float64)
+    return times_s[order][ended], survival[ended]

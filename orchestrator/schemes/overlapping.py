@@ -1,0 +1,33 @@
+"""What overlapping schemes share: round t is job t, rounds end in any order, and each ends when its job decodes.
+
+Read next: `pipeline.py`.
+"""
+
+from __future__ import annotations
+
+from orchestrator.schemes.scheme import Decoding
+from orchestrator.schemes.synchronous import State, SynchronousScheme
+
+
+class OverlappingScheme(SynchronousScheme[State]):
+    """A job's state lives until the next job ends after its decode."""
+
+    overlapping = True
+
+    def end_round(self, t: int) -> tuple[int, ...]:
+        """Job t decodes now. The jobs that were decoded before are forgotten."""
+        for job in self._decoded:
+            if self._active.pop(job).complete:
+                self._completed.add(job)
+        self._decoded.clear()
+        self._closed = t + 1
+        return (t,)
+
+    def estimate(self, job: int) -> Decoding:
+        """The least-squares decode of `job` from what was heard; what it does not use may be dropped from now on."""
+        self._decoded.add(job)
+        return super().estimate(job)
+
+    def _recoverable(self, t: int) -> bool:
+        """No job outlives its round."""
+        return True

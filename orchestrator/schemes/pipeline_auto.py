@@ -1,0 +1,209 @@
+"""`pipeline-auto`: the pipeline whose n and s follow the delays. Nothing to tune but how busy C may be.
+
+Before each dispatch the scheme chooses n and G = n // (s+1) by what all invocations have taken so far, those still in
+flight included (`delay_estimate.py`, `sizing.py`). It begins with 3/4 of a model's share C/M and tries several G, for
+the slope; later every 16th job tries a neighbour of the best G, so that the estimate stays fresh. G is a power of two
+up to C/M, so that every group holds a whole number of the batch's chunks.
+
+The n workers of a job are those of all `workers` that have been fastest, dealt to the groups in rank order and back, so
+that no group gets the slow ones. What is missing at twice the time of the first answer is invoked again, when there is
+room: one worker of each uncovered group, at most twice.
+
+By hand, 4 workers, C = 8, M = 2: a share of 4, up to 4 groups, 4 chunks. Job 0 starts with n = 3 in G = 2 groups, say
+{1, 3} and {0}; each worker computes two chunks. 3 and 0 answer: g = g_{0,1} (of 3) + g_{2,3} (of 0).
+Read next: `registry.py`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from orchestrator.errors import ConfigError
+from orchestrator.schemes.asks import Backup, Call
+from orchestrator.schemes.delay_estimate import DelayEstimate
+from orchestrator.schemes.overlapping import OverlappingScheme
+from orchestrator.schemes.scheme import (
+    Assignment,
+    BoolArray,
+    Context,
+    Decoding,
+    Key,
+    Parameter,
+    Params,
+    Sample,
+    Scheme,
+    SchemeInfo,
+    StragglerModel,
+    Task,
+)
+from orchestrator.schemes.sizing import Bounds, Size, best_size
+from orchestrator.schemes.stragglers import Covered, choose_model
+
+FIRST_JOBS = 8
+"""at least so many jobs at first try different G"""
+TRY_EVERY = 16
+"""jobs between two that try a neighbour of the best G"""
+MOST_SHARES = 2
+"""n is at most so many times C/M"""
+
+
+class DealtJob:
+    """One job: its groups, and who answered first in each."""
+
+    def __init__(self, job: int, groups: list[list[int]], chunks: int) -> None:
+        """`chunks`: of the whole batch; each group gets the same number of them."""
+        self.job, self.groups = job, groups
+        self._chunks = chunks // len(groups)
+        self._group = {worker: group for group, members in enumerate(groups) for worker in members}
+        self._first: list[int | None] = [None] * len(groups)
+        self.needed = len(groups)
+        """groups that nobody has answered for"""
+
+    @property
+    def load(self) -> float:
+        """Fraction of the batch that each worker processes."""
+        return 1.0 / len(self.groups)
+
+    @property
+    def complete(self) -> bool:
+        """Has every group an answer?"""
+        return self.needed == 0
+
+    def tasks(self) -> Assignment:
+        """The first worker of each group, then the second of each, and so on: the order in which they are invoked."""
+        ranks = range(max(map(len, self.groups)))
+        order = [members[rank] for rank in ranks for members in self.groups if rank < len(members)]
+        return {worker: (self._task(self._group[worker]),) for worker in order}
+
+    def _task(self, group: int) -> Task:
+        chunks = tuple(range(group * self._chunks, (group + 1) * self._chunks))
+        return Task(self.job, chunks, (1.0,) * self._chunks)
+
+    def add(self, worker: int) -> None:
+        """Takes an answer; only the first of its group counts."""
+        group = self._group[worker]
+        if self._first[group] is None:
+            self._first[group] = worker
+            self.needed -= 1
+
+    def covers(self, answered: BoolArray) -> bool:
+        """Has every group a member among `answered`?"""
+        return all(answered[members].any() for members in self.groups)
+
+    def wanted(self) -> list[int]:
+        """The first worker of each group that nobody has answered for."""
+        return [members[0] for members, first in zip(self.groups, self._first, strict=True) if first is None]
+
+    def useful(self) -> list[Key]:
+        """The first answer of each group, by group."""
+        return [Key(self.job, worker, 0) for worker in self._first if worker is not None]
+
+    def combine(self, estimate: bool) -> Decoding:
+        """Weight 1 for each."""
+        assert estimate or self.complete, f"job {self.job}: {self.needed} groups have no answer"
+        weights = dict.fromkeys(self.useful(), 1.0)
+        amplification = math.sqrt(len(weights) / len(self._group))
+        return Decoding(weights, float(not self.complete), amplification, self.needed / len(self.groups))
+
+
+class AutoPipeline(OverlappingScheme[DealtJob]):
+    """`asks.Following` and `asks.BacksUp`."""
+
+    backup = Backup(share=None, slack=1.0, times=2)
+
+    def __init__(self, busy: float, context: Context) -> None:
+        concurrency = context.concurrency or context.workers
+        share = max(1, concurrency // context.models)
+        groups = 1 << (min(share, context.workers).bit_length() - 1)
+        most = min(MOST_SHARES * share, concurrency, context.workers)
+        sizes = np.full(groups, 1.0 / groups)
+        super().__init__("pipeline-auto", context, delay=0, chunk_sizes=sizes, binary=True)
+        self.bounds = Bounds(context.models, concurrency, busy, most, groups)
+        self._seed, self._models = context.seed, context.models
+        self._start = min(most, max(1, 3 * share // 4))
+        self._estimate = DelayEstimate(context.workers)
+
+    def began(self, call: Call, at_s: float) -> None:
+        """The invocation is on its way."""
+        self._estimate.began(call, self._active[call.round].load, at_s)
+
+    def ended(self, call: Call, at_s: float, answered: bool) -> None:
+        """It came back."""
+        self._estimate.ended(call, at_s, answered)
+
+    def assign(self, t: int) -> Assignment:
+        """As many of the fastest workers as pay, dealt to groups."""
+        job = self._active[t] = DealtJob(t, self._deal(t, self._size(t)), len(self.chunk_sizes))
+        return job.tasks()
+
+    def _size(self, t: int) -> Size:
+        """The best size, or one near it that tells more."""
+        most = self.bounds.most_groups
+        if t < max(FIRST_JOBS, 2 * self._models) or not self._estimate.ready:
+            groups = max(1, most >> (1 + t % 4))
+            return Size(max(self._start, groups), groups)
+        size = best_size(self._estimate.delays(), self.bounds)
+        if t % TRY_EVERY:
+            return size
+        groups = size.groups * 2 if (t // TRY_EVERY) % 2 else size.groups // 2
+        groups = min(max(1, groups), most, size.workers)
+        return Size(size.workers, 1 << (groups.bit_length() - 1))
+
+    def _deal(self, t: int, size: Size) -> list[list[int]]:
+        """Groups of the fastest workers, fast and slow ones in each."""
+        source = np.random.Generator(np.random.PCG64(np.random.SeedSequence((self._seed, t))))
+        chosen = self._estimate.ranked(source.permutation(self.workers))[: size.workers].tolist()
+        groups: list[list[int]] = [[] for _ in range(size.groups)]
+        for rank, worker in enumerate(chosen):
+            turn, place = divmod(rank, size.groups)
+            groups[size.groups - 1 - place if turn % 2 else place].append(worker)
+        return groups
+
+    def heard(self, key: Key) -> None:
+        """Counts for the job of its round, unless that is long over."""
+        job = self._active.get(key.round)
+        if job is not None:
+            job.add(key.worker)
+
+    def wanted(self, t: int) -> tuple[int, ...]:
+        """One worker of each group of job t that nobody has answered for."""
+        return tuple(self._active[t].wanted())
+
+    def straggler_model(self, name: str) -> StragglerModel:
+        """Every set that contains no whole group."""
+        covered = Covered(self.decodes_from)
+        return choose_model(self.name, name, covered, covered)
+
+    def decodes_from(self, answered: BoolArray) -> bool:
+        """Would the open round decode from exactly these workers?"""
+        return self._active[self._closed].covers(answered)
+
+
+def build(params: Params, context: Context) -> Scheme:
+    """Raises: ConfigError when rho is out of range."""
+    busy = float(params["busy"])
+    if not 0 < busy <= 1:
+        raise ConfigError(f"pipeline-auto: rho (busy) = {busy:g} is not a share of the concurrency: use 0 < rho <= 1")
+    return AutoPipeline(busy, context)
+
+
+INFO = SchemeInfo(
+    name="pipeline-auto",
+    title="The pipeline with n and s that follow the delays, fast workers first, late groups invoked again",
+    build=build,
+    parameters=(Parameter("busy", "rho", float, 0.9, "share of the concurrency that it tries to keep busy"),),
+    constraints="0 < rho <= 1",
+    load="1/G, G a power of two up to C/M, chosen for each job",
+    delay="0 (jobs of other models overlap: nothing waits)",
+    tolerates="every set that contains no whole group; other groups are invoked again",
+    costs="a few dozen jobs until it knows the delays; a worker's part is computed in up to C/M pieces",
+    avoid="for runs of fewer than about 50 jobs, or when n and s are known from a tuned profile: pipeline",
+    source="ours; delays by Kaplan and Meier 1958",
+    example=(
+        "4 workers, C = 8, M = 2: job 0 starts with n = 3 in groups {1, 3} and {0}, two of four chunks each; 3 and 0 "
+        "answer, g = y_3 + y_0."
+    ),
+    sample=Sample(4, late={0: (1,)}, models=2, concurrency=8),
+)
