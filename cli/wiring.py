@@ -30,6 +30,7 @@ from orchestrator.distances import RecordedDistances
 from orchestrator.errors import RunStopped, TaskFailed
 from orchestrator.fleets.calling import Function, MakesRequests, Patience
 from orchestrator.fleets.lambda_fleet import LambdaFleet
+from orchestrator.fleets.shared_fleet import SharedFleet
 from orchestrator.loop import Loop
 from orchestrator.ports import Invocation
 from orchestrator.record import Decoded, EndLine, FileRecord, Header, Line, RoundLine
@@ -44,15 +45,17 @@ from orchestrator.runs.log import logging_to
 from orchestrator.runs.paths import RunPaths
 from orchestrator.runs.patience import PatientStore
 from orchestrator.runs.play import play
+from orchestrator.runs.slots import Slots, slots_folder
 from orchestrator.runs.start import start_after
 from orchestrator.runs.stopping import Stop
+from orchestrator.schemes.codes.code import NOISY
 from orchestrator.schemes.scheme import Key, Scheme
 from orchestrator.store import Keys, S3Store
 from orchestrator.training.checkpoint import save_weights
 from orchestrator.training.data import Dataset, put_dataset
 from orchestrator.training.distances import DistanceTrainer
 from orchestrator.training.gradients import CodedResult
-from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype
+from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from orchestrator.training.trainer import TorchTrainer
 
 log = logging.getLogger(__name__)
@@ -66,13 +69,15 @@ CLIENT_PATIENCE_S = 20.0
 OnStep = Callable[[Decoded], None]
 
 
-def run_job(prepared: Prepared, place: Place, paths: RunPaths, on_step: OnStep | None = None) -> Trained:
+def run_job(
+    prepared: Prepared, place: Place, paths: RunPaths, on_step: OnStep | None = None, stop: Stop | None = None
+) -> Trained:
     """A new life of a run, in a place that is open already: from where the run stands to its end.
 
     Raises: what ends a run (`orchestrator.errors`). RunBusy while another process runs it.
     """
     with living(paths) as life:
-        return run_life(prepared, place, paths, life, on_step)
+        return run_life(prepared, place, paths, life, on_step, stop)
 
 
 def run_life(
@@ -165,7 +170,9 @@ class _Run:
         scheme = self.prepared.scheme(distances)
         keeper.write(self.header(scheme, done))
         rounds, requests = self.prepared.rounds(scheme, already, self.life.epoch), self.requests(trainer, scheme)
-        fleet = self.fleet(_Restoring(requests, trainer))
+        calls = self.fleet(_Restoring(requests, trainer))
+        slots = Slots(slots_folder(self.paths, calls.endpoint.url), config.cluster.concurrency)
+        fleet = SharedFleet(calls, slots)
         loop = Loop(
             scheme=scheme,
             plan=plan,
@@ -179,12 +186,13 @@ class _Run:
             poll_s=POLL_S,
         )
         try:
-            fleet.check()
+            calls.check()
             play(loop, keeper, drain_s=config.cluster.timeout_s, recall=self.recall)
         except TaskFailed as failure:
             raise self.kept(failure, rounds, requests) from failure
         finally:
             fleet.close()
+            slots.close()
 
     def kept(self, failure: TaskFailed, rounds: Rounds, requests: RequestBuilder) -> TaskFailed:
         """Keeps the request of a task that failed for good; the error, with model and step in it."""
@@ -202,7 +210,6 @@ class _Run:
     def requests(self, trainer: TorchTrainer, scheme: Scheme) -> RequestBuilder:
         """What makes the workers' requests; data and specs are in the store when it is there."""
         prepared = self.prepared
-        dtype = wire_dtype([prepared.config.training.dtype], binary=scheme.binary)
         materials = RunMaterials(
             keys=self.keys,
             bucket=self.place.bucket,
@@ -211,7 +218,7 @@ class _Run:
             orders=[prepared.order] * prepared.plan.models,
             weights=trainer.weights,
             seed=prepared.config.training.seed,
-            wire=Wire(dtype=dtype),
+            wire=Wire(dtype=prepared.wire_dtype(scheme)),
         )
         return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
 
@@ -285,9 +292,11 @@ class _LoggedRecord:
 
     def __init__(self, record: FileRecord) -> None:
         self._record = record
+        self._warned = False
 
     def write(self, line: Line) -> None:
         self._record.write(line)
+        self._warn_of_noise(line)
         if isinstance(line, RoundLine):
             took_s, decoded = line.end_s - line.start_s, len(line.decoded)
             log.info("round %d: %.3f s, %d late, %d decoded", line.round, took_s, len(line.late), decoded)
@@ -295,6 +304,13 @@ class _LoggedRecord:
             log.info("life %d of %s begins with job %d", line.epoch, line.run, line.first)
         else:
             log.info("%s%s", line.state, f": {line.reason}" if line.reason else "")
+
+    def _warn_of_noise(self, line: Line) -> None:
+        """Once a run: from then on the record has it."""
+        worst = 0.0 if isinstance(line, Header) else max((each.amplification for each in line.decoded), default=0.0)
+        if worst > NOISY and not self._warned:
+            self._warned = True
+            log.warning("a decode amplified rounding %.0f times: use code = fractional, or tolerate fewer", worst)
 
 
 def _finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Trained:

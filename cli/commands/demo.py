@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Settings, command, pass_settings
+from cli.options import FAULTS_HELP, Settings, command, pass_settings
 from cli.output import print_json, set_up_logging, stderr, stdout
 
 if TYPE_CHECKING:
@@ -17,25 +17,31 @@ if TYPE_CHECKING:
 
 @command("demo", example="gradmux demo --json > demo.json")
 @click.option("--quick", is_flag=True, help="A few seconds instead of a minute or two: fewer workers, fewer steps.")
+@click.option("--faults", default="", metavar="KIND=RATE,...", help=FAULTS_HELP)
 @pass_settings
-def demo_command(settings: Settings, quick: bool) -> None:
+def demo_command(settings: Settings, quick: bool, faults: str) -> None:
     """Train 4 models on emulated Lambda workers, some of them slow, under 5 schemes; compare what was measured."""
     console = stderr(settings)
     console.print("Importing PyTorch and preparing scikit-learn's handwritten digits")
     from cli.demo import contest, tables
+    from cli.policy import parse_faults
 
     set_up_logging(settings)
-    held = _hold(settings, contest.QUICK if quick else contest.FULL, console)
+    held = _hold(settings, contest.QUICK if quick else contest.FULL, parse_faults(faults), console)
     print_json(held.to_dict()) if settings.json else tables.tell(held, stdout())
 
 
-def _hold(settings: Settings, size: Size, console: Console) -> Contest:
+def _hold(settings: Settings, size: Size, faults: dict[str, float], console: Console) -> Contest:
     from cli.demo import contest
     from cli.places import open_place
     from cli.progress import run_progress
+    from orchestrator.runs.stopping import Stop, stop_on_signals
 
-    jobs = contest.prepare(size)
+    jobs = contest.prepare(size, faults)
     pace = f"Lambda-like delays, {1 / size.time_scale:g} times as fast as life"
     console.print(f"Starting the emulator and {size.workers} workers ({pace}), then warming them up")
-    with open_place(jobs[0][1].config) as place:
-        return contest.hold(jobs, size, place, settings.home, lambda label, total: run_progress(console, label, total))
+    stop = Stop()
+    with open_place(jobs[0][1].config) as place, stop_on_signals(stop, console.print):
+        return contest.hold(
+            jobs, size, place, settings.home, lambda label, total: run_progress(console, label, total), stop
+        )

@@ -21,6 +21,7 @@ from orchestrator.api import Materials, Trained
 from orchestrator.config import JobConfig
 from orchestrator.job_file import parse_job
 from orchestrator.results import RunResult
+from orchestrator.runs.stopping import Stop
 
 MODELS = (
     {"name": "mlp-32", "factory": "cli.demo.models:mlp", "args": {"hidden": 32}},
@@ -77,8 +78,8 @@ def contestants(size: Size) -> tuple[Contestant, ...]:
     )
 
 
-def job_config(size: Size, scheme: Mapping[str, Any]) -> JobConfig:
-    """The job, under one scheme."""
+def job_config(size: Size, scheme: Mapping[str, Any], faults: Mapping[str, float]) -> JobConfig:
+    """The job, under one scheme. `faults`: what goes wrong, kind -> share."""
     optimizers = [{"optimizer": {"name": "Adam", "lr": rate}} for rate in LEARNING_RATES]
     return parse_job(
         {
@@ -88,7 +89,7 @@ def job_config(size: Size, scheme: Mapping[str, Any]) -> JobConfig:
             "data": {"train": "digits:train", "eval": "digits:test", "batch_size": 512},
             "training": {"steps": size.steps},
             "models": [{**model, **optimizer} for model, optimizer in zip(MODELS, optimizers, strict=True)],
-            "emulator": {"delays": "lambda-like", "time_scale": size.time_scale},
+            "emulator": {"delays": "lambda-like", "time_scale": size.time_scale, "faults": dict(faults)},
         },
         source="demo",
     )
@@ -140,15 +141,17 @@ Watch = Callable[[str, int], AbstractContextManager[OnStep]]
 """(label, gradients) -> something that shows progress while it is open"""
 
 
-def prepare(size: Size) -> list[tuple[Contestant, Prepared]]:
+def prepare(size: Size, faults: Mapping[str, float]) -> list[tuple[Contestant, Prepared]]:
     """Every job of the comparison, checked."""
     return [
-        (contestant, prepare_job(job_config(size, contestant.scheme), Materials(), Path.cwd(), _no_bucket))
+        (contestant, prepare_job(job_config(size, contestant.scheme, faults), Materials(), Path.cwd(), _no_bucket))
         for contestant in contestants(size)
     ]
 
 
-def hold(jobs: list[tuple[Contestant, Prepared]], size: Size, place: Place, home: Path, watch: Watch) -> Contest:
+def hold(
+    jobs: list[tuple[Contestant, Prepared]], size: Size, place: Place, home: Path, watch: Watch, stop: Stop
+) -> Contest:
     """Runs one scheme after the other at the same place, each from the first row of the same delay matrix."""
     contest = Contest(size)
     reference = Reference.of(jobs[0][1])
@@ -156,7 +159,7 @@ def hold(jobs: list[tuple[Contestant, Prepared]], size: Size, place: Place, home
     for contestant, prepared in jobs:
         paths = keep_job(prepared, home, Path.cwd())
         with watch(contestant.label, prepared.plan.jobs) as on_step:
-            trained: Trained = run_job(prepared, place, paths, on_step)
+            trained: Trained = run_job(prepared, place, paths, on_step, stop)
         contest.entries.append(Entry(contestant, trained.run, reference.difference(trained)))
     return contest
 
@@ -164,7 +167,7 @@ def hold(jobs: list[tuple[Contestant, Prepared]], size: Size, place: Place, home
 def _warm_up(size: Size, place: Place) -> None:
     """One step of every model, so that no scheme pays for the first start of the workers."""
     one_step = replace(size, steps=1)
-    prepared = prepare_job(job_config(one_step, {"name": "uncoded"}), Materials(), Path.cwd(), _no_bucket)
+    prepared = prepare_job(job_config(one_step, {"name": "uncoded"}, {}), Materials(), Path.cwd(), _no_bucket)
     with TemporaryDirectory() as folder:
         run_job(prepared, place, keep_job(prepared, Path(folder), Path.cwd()))
 
