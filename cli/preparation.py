@@ -24,6 +24,7 @@ from orchestrator.training.data import Dataset, load_dataset
 from orchestrator.training.models import ModelPlan, make_spec, prepare
 from orchestrator.training.order import BatchOrder
 from orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
+from orchestrator.training.requests import wire_dtype
 
 OpenBucket = Callable[[str], Store]
 
@@ -55,6 +56,11 @@ class Prepared:
         )
         return registry.build_scheme(self.config.scheme.name, self.params, context)
 
+    def wire_dtype(self, scheme: Scheme) -> str:
+        """The type in which gradients travel. Raises: ConfigError when the scheme's code is too noisy for float16."""
+        training = self.config.training
+        return wire_dtype([training.dtype], binary=scheme.binary, half=training.results == "float16")
+
     def rounds(self, scheme: Scheme, already: Set[int] = frozenset(), epoch: int = 0) -> Rounds:
         """The fresh state of one life of a run of `scheme`."""
         policy, bounds = wait_policy(self.config.scheme), limits(self.config)
@@ -82,6 +88,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     scheme = prepared.scheme()
     if scheme.reuses_results:
         prepared = _checked_for_lazy(prepared)
+    prepared.wire_dtype(scheme)
     prepared.rounds(scheme)
     _try_models(plans, folder)
     return prepared

@@ -114,6 +114,8 @@ class TrainingConfig(Section):
     """steps of one model between checkpoints; 0: only at the end"""
     dtype: Literal["float32", "float64"] = "float32"
     """of parameters and gradients"""
+    results: Literal["auto", "float16"] = "auto"
+    """how gradients travel: as they were computed (float64 where a code needs that), or scaled to half the bytes"""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """largest norm of a gradient, as torch's clip_grad_norm_"""
 

@@ -67,7 +67,7 @@ def wire_dtype(dtypes: Iterable[str], *, binary: bool, half: bool = False) -> st
     `half` asks for float16. Raises ConfigError when the code would amplify its rounding.
     """
     if half and not binary:
-        raise ConfigError("float16 results need a code whose weights are 0 and 1; use a fractional code, or float32")
+        raise ConfigError('results = "float16" needs decode weights of 0 and 1: use code = fractional, or leave it out')
     if half:
         return "float16"
     return "float64" if not binary or "float64" in dtypes else "float32"

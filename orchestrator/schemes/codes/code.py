@@ -16,6 +16,9 @@ from orchestrator.schemes.scheme import BoolArray
 MAX_RESIDUAL = 1e-6
 """A decode that misses the all-ones row by more than this is refused: the code is too ill conditioned for float64."""
 
+NOISY = 100.0
+"""Amplification of a decode that a run warns of: two digits of every result are lost."""
+
 Row: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 """What one worker sends: its chunks and their coefficients."""
 

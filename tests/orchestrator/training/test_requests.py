@@ -90,5 +90,5 @@ def test_the_type_on_the_wire(dtypes: list[str], binary: bool, half: bool, dtype
 
 
 def test_codes_that_amplify_rounding_refuse_float16() -> None:
-    with pytest.raises(ConfigError, match="float16 results need a code whose weights are 0 and 1"):
+    with pytest.raises(ConfigError, match='results = "float16" needs decode weights of 0 and 1: use code = fractional'):
         wire_dtype(["float32"], binary=False, half=True)
