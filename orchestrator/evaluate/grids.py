@@ -13,8 +13,8 @@ import numpy as np
 from orchestrator.evaluate.batch import Batch
 from orchestrator.evaluate.bits import IntArray
 
-BACKUP_SHARES = (0.5, 0.75, 0.9, 0.95, 0.98, 1.0)
-BACKUP_SLACKS = (0.25, 0.5, 1.0, 2.0, 4.0)
+BACKUP_SHARES = (0.75, 0.9, 0.95, 1.0)
+BACKUP_SLACKS = (0.5, 1.0, 2.0)
 TOLERANCE = 1e-9
 """of comparing loads"""
 
@@ -36,7 +36,7 @@ def for_tuning(scheme: str, workers: int, *, models: int, max_load: float, by_mu
 
     `max_load`: largest load, as a multiple of 1/n; `models`: M, which bounds the delay T by M - 1. The codes are
     fractional. When rounds close as early as they may, such a code matters through its number of groups alone, and W
-    of SR-SGC through s alone, so that one set stands for many; lambda of SR-SGC is tried in steps of an eighth.
+    of SR-SGC through s alone, so that one set stands for many; lambda of SR-SGC is tried in steps of a quarter.
     """
     code = FractionalGrid(workers, max_load, by_mu)
     makers: dict[str, Callable[[], Batch]] = {
@@ -80,7 +80,7 @@ class FractionalGrid:
 
     def repeat(self, max_delay: int) -> Batch:
         """B within the delay, lambda in steps, and the W that gives each s."""
-        most = np.array(steps(self._workers - 1))
+        most = np.array(steps(self._workers - 1, 0.25))
         sets = {
             (b, b * (fold - 1) + 1, int(lam))
             for b in range(1, max_delay + 1)
@@ -93,12 +93,12 @@ class FractionalGrid:
         return Batch("sr-sgc", self._workers, values, burst.size, "fractional")
 
 
-def steps(most: int) -> list[int]:
-    """1, 2, 3, ... up to `most`, in steps of at least 1 and about an eighth."""
+def steps(most: int, fraction: float) -> list[int]:
+    """1, 2, 3, ... up to `most`, in steps of at least 1 and at most `fraction` of the last."""
     found, value = [], 1
     while value <= most:
         found.append(value)
-        value += max(1, value // 8)
+        value += max(1, math.floor(value * fraction))
     return found
 
 

@@ -27,12 +27,14 @@ class InFlight:
         self._at_s = np.sort(np.concatenate([self._at_s, at_s], axis=1), axis=1, kind="stable")
         np.maximum(self.peak, np.isfinite(self._at_s).sum(axis=1), out=self.peak)
 
-    def at_most(self, allowed: int) -> FloatArray:
+    def at_most(self, allowed: int | IntArray) -> FloatArray:
         """(columns,) the instant from which no more than `allowed` are running; -inf: that is so already."""
         columns, places = self._at_s.shape
-        if places <= allowed:
+        place = places - 1 - np.broadcast_to(allowed, (columns,))
+        if not places:
             return np.full(columns, -np.inf)
-        return self._at_s[:, places - 1 - allowed]
+        at_s = self._at_s[np.arange(columns), np.maximum(place, 0)]
+        return np.where(place < 0, -np.inf, at_s)
 
     def count(self, now_s: FloatArray) -> IntArray:
         """(columns,) how many are running after `now_s` (columns,)."""
