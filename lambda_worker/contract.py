@@ -10,6 +10,7 @@ nor S3. Read `messages.py` for the fields, `keys.py` for S3 key names,
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from lambda_worker.buffers import (
     gradient_offset,
     result_size,
 )
-from lambda_worker.fields import ContractError, Fields, VersionError, base64_size, to_base64
+from lambda_worker.fields import ContractError, Fields, VersionError, base64_size, cut_texts, to_base64
 from lambda_worker.keys import cancel_marker, cancelled_epoch, early_key, reply_key, result_key
 from lambda_worker.messages import (
     MAX_REPLY_BYTES,
@@ -323,6 +324,9 @@ def parse_reply(body: object) -> Reply:
 
     Result buffers are decoded from base64 but not looked into: that is `decode_result`, result by result.
     """
+    buffers: Mapping[str, memoryview] = {}
+    if isinstance(body, bytes | bytearray):
+        body, buffers = cut_texts(body, "buffer")
     fields = Fields(_loaded(body, "reply"), "reply")
     _check_version(fields, "this client", "redeploy the worker image")
     reply = Reply(
@@ -332,7 +336,7 @@ def parse_reply(body: object) -> Reply:
         round=fields.integer("round"),
         worker=fields.integer("worker"),
         attempt=fields.integer("attempt", minimum=1),
-        results=tuple(_parse_result(child) for child in fields.children("results")),
+        results=tuple(_parse_result(child, buffers) for child in fields.children("results")),
         timing=_parse_timing(fields.child("timing")),
         cpu=fields.text("cpu", empty=True),
     )
@@ -372,7 +376,7 @@ def _result_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _parse_result(fields: Fields) -> Result:
+def _parse_result(fields: Fields, buffers: Mapping[str, memoryview]) -> Result:
     result = Result(
         slot=fields.integer("slot"),
         job=fields.integer("job"),
@@ -380,7 +384,7 @@ def _parse_result(fields: Fields) -> Result:
         status=fields.choice("status", STATUSES),
         error=fields.text("error") if fields.has("error") else None,
         distance=fields.number("distance", minimum=0.0) if fields.has("distance") else None,
-        buffer=fields.binary("buffer") if fields.has("buffer") else None,
+        buffer=fields.binary("buffer", buffers) if fields.has("buffer") else None,
         key=fields.text("key") if fields.has("key") else None,
         size=fields.integer("size"),
         offset=fields.integer("offset"),

@@ -214,9 +214,9 @@ class LambdaFleet:
         answer = Answer.from_http(response.status, response.headers, response.body)
         if answer.verdict is Verdict.EXPIRED:
             self._credentials.forget(credentials)
-        elif answer.reason.startswith(DATE_REFUSALS):
-            if self._clock.corrected(response.headers.get("date", ""), signed_s):
-                return Answer(Verdict.UNAVAILABLE, f"{answer.reason} (this machine's clock was wrong)")
+        date = response.headers.get("date", "")
+        if answer.reason.startswith(DATE_REFUSALS) and self._clock.corrected(date, signed_s):
+            return Answer(Verdict.UNAVAILABLE, f"{answer.reason} (this machine's clock was wrong)")
         return answer
 
     async def _read(self, call: Invocation, answer: Answer) -> Arrival:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,7 @@ from lambda_worker.contract import (
     request_json,
     result_key,
 )
+from lambda_worker.fields import cut_texts
 from tests.lambda_worker import strategies
 from tests.lambda_worker.workbench import spans
 
@@ -55,7 +57,61 @@ def test_requests_come_back_as_they_were(request_: Request) -> None:
 
 @given(strategies.replies)
 def test_replies_come_back_as_they_were(reply: Reply) -> None:
-    assert parse_reply(json.dumps(reply_json(reply))) == reply
+    text = json.dumps(reply_json(reply))
+    assert parse_reply(text) == reply
+    assert parse_reply(text.encode()) == reply
+    assert parse_reply(bytearray(orjson.dumps(reply_json(reply)))) == reply
+
+
+texts = st.sampled_from(['"buffer":', 'buffer":', "#0", "", 'x"', "AA=="]) | st.text(max_size=8)
+
+
+@given(
+    document=st.recursive(
+        st.integers(-9, 9) | st.none() | texts,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.just("buffer") | texts, inner, max_size=3),
+        max_leaves=8,
+    ),
+    spaced=st.booleans(),
+)
+def test_texts_cut_out_of_a_message_are_those_under_the_name(document: object, spaced: bool) -> None:
+    """Whatever else looks like it: names in texts, marks that were there before, values that are no texts."""
+    kept = with_buffers(document, lambda text: text.replace('"', "'"))  # base64 has no quotes
+    message = json.dumps(kept).encode() if spaced else orjson.dumps(kept)
+    rest, cut = cut_texts(message, "buffer")
+    found = {mark: json.loads(b'"%s"' % text) for mark, text in cut.items()}
+    assert with_buffers(json.loads(rest), found.pop) == kept
+    assert not found
+
+
+def with_buffers(value: object, change: Callable[[str], str], name: str = "") -> object:
+    """The document with every text under "buffer" changed."""
+    if isinstance(value, dict):
+        return {key: with_buffers(item, change, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_buffers(item, change) for item in value]
+    return change(value) if name == "buffer" and isinstance(value, str) else value
+
+
+def test_a_long_buffer_is_decoded_in_place() -> None:
+    """Nothing but the base64 itself is as long as the buffer."""
+    raw = bytes(range(256)) * 4000
+    message = json.dumps(reply_json(a_reply(raw))).encode()
+    rest, cut = cut_texts(message, "buffer")
+    assert len(rest) < 1000
+    assert [len(text) for text in cut.values()] == [4 * ((len(raw) + 2) // 3)]
+    assert parse_reply(message).results[0].buffer == raw
+
+
+@pytest.mark.parametrize("text", ["#0", "AA=", "A A=", "QUJ\\u0044"])
+def test_buffers_that_are_no_base64_are_contract_errors(text: str) -> None:
+    message = json.dumps(reply_json(a_reply(b"abc"))).replace("YWJj", text).encode()
+    with pytest.raises(ContractError, match=r"results\[0\]\.buffer"):
+        parse_reply(message)
+
+
+def a_reply(buffer: bytes) -> Reply:
+    return Reply("gradient", "r", 0, 0, 0, 1, (Result(0, 0, "ok", buffer=buffer, size=len(buffer)),))
 
 
 @given(json_values | st.binary(max_size=40))
