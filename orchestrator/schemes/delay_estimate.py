@@ -2,8 +2,8 @@
 
 A delay is taken as D + slope * load, D drawn anew for each invocation. The slope is fitted to the medians of rounds
 with different loads; the distribution of D is the Kaplan-Meier estimate, since what is still in flight says how slow
-the slow are long before they answer. Workers that have been fast are ranked before those that have not: indices stay slow for
-many rounds on some platforms, and where they do not, no order is worse than another.
+the slow are long before they answer. Workers that have been fast are ranked before those that have not: indices stay
+slow for many rounds on some platforms, and where they do not, no order is worse than another.
 
 Depends on the events alone, not on a clock, so that a replayed record gives the same estimates. Knows neither jobs nor
 codes. Source: Kaplan and Meier 1958. Read next: `sizing.py`, which chooses n and s by it.

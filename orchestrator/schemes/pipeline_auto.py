@@ -2,7 +2,7 @@
 
 Before each dispatch the scheme chooses n and G = n // (s+1) by what all invocations have taken so far, those still in
 flight included (`delay_estimate.py`, `sizing.py`). It begins with 3/4 of a model's share C/M and tries several G, for
-the slope; later every 16th job tries a neighbour of the best G, so that the estimate stays fresh. G is a power of two
+the slope; later every 32nd job tries a neighbour of the best G, so that the estimate stays fresh. G is a power of two
 up to C/M, so that every group holds a whole number of the batch's chunks.
 
 The n workers of a job are those of all `workers` that have been fastest, dealt to the groups in rank order and back, so
@@ -43,7 +43,7 @@ from orchestrator.schemes.stragglers import Covered, choose_model
 
 FIRST_JOBS = 8
 """at least so many jobs at first try different G"""
-TRY_EVERY = 16
+TRY_EVERY = 32
 """jobs between two that try a neighbour of the best G"""
 MOST_SHARES = 2
 """n is at most so many times C/M"""
