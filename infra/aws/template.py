@@ -85,7 +85,19 @@ def policies(names: Names, bucket: str) -> dict[str, Any]:
         "worker": role["Policies"][0]["PolicyDocument"],
         "client": resources["ClientPolicy"]["Properties"]["PolicyDocument"],
     }
-    values = {
+    return {name: _filled(document, _values(names, bucket)) for name, document in documents.items()}
+
+
+def repository_policy(names: Names) -> dict[str, Any]:
+    """Who may read the worker's image: Lambda, for this function."""
+    document: dict[str, Any] = template()["Resources"]["Repository"]["Properties"]["RepositoryPolicyText"]
+    filled: dict[str, Any] = _filled(document, _values(names, names.bucket))
+    return filled
+
+
+def _values(names: Names, bucket: str) -> dict[str, str]:
+    """What the template's variables stand for."""
+    return {
         "AWS::StackName": names.stack,
         "AWS::StackId": names.stack_arn(),
         "AWS::AccountId": names.account.id,
@@ -93,7 +105,6 @@ def policies(names: Names, bucket: str) -> dict[str, Any]:
         "AWS::Partition": names.account.partition,
         "BucketName": bucket,
     }
-    return {name: _filled(document, values) for name, document in documents.items()}
 
 
 def _filled(value: Any, values: Mapping[str, str]) -> Any:
