@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from orchestrator.schemes.scheme import Key
+
 
 @dataclass(frozen=True, slots=True)
 class Backup:
@@ -29,6 +31,34 @@ class BacksUp(Protocol):
     @property
     def backup(self) -> Backup:
         """When."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a result stands in the sum of its job: the `index`-th of `count` terms, in the order of its decode."""
+
+    job: int
+    index: int
+    """from 0"""
+    count: int
+
+
+@runtime_checkable
+class Adds(Protocol):
+    """A scheme that may know, when a result arrives, that its job's decode will use it with weight 1.
+
+    Such results are added as they come, and not held. Where `adds` is true, all decodes use results with places only,
+    and an estimate uses exactly those that have come; results without a place are of no use to any decode.
+    """
+
+    @property
+    def adds(self) -> bool:
+        """Does it know, with its parameters?"""
+        ...
+
+    def place(self, key: Key) -> Place | None:
+        """The place of a result that was heard, until its job decodes; asked again it is the same. Changes nothing."""
         ...
 
 

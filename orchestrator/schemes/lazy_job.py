@@ -78,6 +78,10 @@ class LazyJob:
             self._round[key.worker] = key.round
             self.receptions[shard].add(key.worker - self.shards.first[shard])
 
+    def place(self, key: Key) -> None:
+        """Results are held for later jobs."""
+        return None
+
     def fresh(self) -> dict[int, tuple[Sent, Combination]]:
         """Shard -> its new gradient, for the asked shards that did change and decode."""
         found = {}

@@ -69,9 +69,12 @@ class Multiplexed(SynchronousScheme[MultiplexedJob]):
             if t - slot in self._active:
                 yield slot, self._active[t - slot]
 
+    def _serves(self, key: Key) -> int:
+        return key.round - key.slot
+
     def heard(self, key: Key) -> None:
         """Counts for the job of its slot, unless that is long over."""
-        job = self._active.get(key.round - key.slot)
+        job = self._active.get(self._serves(key))
         if job is not None:
             job.add(key)
 

@@ -156,6 +156,18 @@ class MultiplexedJob:
         ]
         return self._private_keys() + coded
 
+    def place(self, key: Key) -> tuple[int, int] | None:
+        """D1 by chunk, then each group by its code."""
+        layout, chunk = self.layout, self._private_of(key.slot, key.worker)
+        private = layout.workers * layout.private
+        count = private + layout.groups * layout.chunks_per_group
+        if chunk is not None:
+            first = self._found[key.worker, chunk] == key.slot
+            return (layout.private_chunk(key.worker, chunk), count) if first else None
+        group = key.slot - layout.private
+        found = self.receptions[group].place(key.worker)
+        return None if found is None else (layout.shared_chunk(group, found[0]), count)
+
     def combine(self, estimate: bool) -> Decoding:
         """D1 with weight 1 and each group by its code; residual and amplification are the worst of the parts."""
         assert estimate or self._missing == 0, f"job {self.job}: {self._missing} private chunks are missing"

@@ -5,7 +5,6 @@ Read next: `pipeline.py`.
 
 from __future__ import annotations
 
-from orchestrator.schemes.scheme import Decoding
 from orchestrator.schemes.synchronous import State, SynchronousScheme
 
 
@@ -22,11 +21,6 @@ class OverlappingScheme(SynchronousScheme[State]):
         self._decoded.clear()
         self._closed = t + 1
         return (t,)
-
-    def estimate(self, job: int) -> Decoding:
-        """The least-squares decode of `job` from what was heard; what it does not use may be dropped from now on."""
-        self._decoded.add(job)
-        return super().estimate(job)
 
     def _recoverable(self, t: int) -> bool:
         """No job outlives its round."""

@@ -44,10 +44,11 @@ PRIVATE, CODED = 0, 1
 class PartialJob:
     """What has been heard of one job: first messages by worker, second ones by the code."""
 
-    def __init__(self, job: int, private: int, word: Codeword, workers: int) -> None:
+    def __init__(self, job: int, private: int, word: Codeword, workers: int, shared: int) -> None:
+        """`shared`: chunks of the code."""
         self.job, self.word = job, word
         self.reception = word.reception()
-        self._private, self._workers = private, workers
+        self._private, self._workers, self._shared = private, workers, shared
         """m, private chunks of each worker"""
         self.first: BoolArray = np.zeros(workers, dtype=np.bool_)
         """(workers,) whose first message is in; all of them, when nobody owes one"""
@@ -82,6 +83,14 @@ class PartialJob:
     def useful(self) -> list[Key]:
         """First messages by worker, then second ones."""
         return self._first_keys() + [self._key(worker, CODED) for worker in self.reception.useful()]
+
+    def place(self, key: Key) -> tuple[int, int] | None:
+        """First messages by worker, then second ones by the code."""
+        first = self._workers if self._private else 0
+        if key.slot == PRIVATE:
+            return key.worker, first + self._shared
+        found = self.reception.place(key.worker)
+        return None if found is None else (first + found[0], first + self._shared)
 
     def combine(self, estimate: bool) -> Decoding:
         """Weight 1 for first messages, the code's weights for second ones."""
@@ -118,7 +127,7 @@ class PartialStragglers(SynchronousScheme[PartialJob]):
 
     def assign(self, t: int) -> Assignment:
         """Everybody, both messages."""
-        job = self._active[t] = PartialJob(t, self.private, self.code.draw(t), self.workers)
+        job = self._active[t] = PartialJob(t, self.private, self.code.draw(t), self.workers, self.code.chunks)
         return {worker: job.slots(worker) for worker in range(self.workers)}
 
     def heard(self, key: Key) -> None:

@@ -100,6 +100,11 @@ class DealtJob:
         """The first answer of each group, by group."""
         return [Key(self.job, worker, 0) for worker in self._first if worker is not None]
 
+    def place(self, key: Key) -> tuple[int, int] | None:
+        """The worker's group among all groups, when it was the first of them."""
+        group = self._group[key.worker]
+        return (group, len(self.groups)) if self._first[group] == key.worker else None
+
     def combine(self, estimate: bool) -> Decoding:
         """Weight 1 for each."""
         assert estimate or self.complete, f"job {self.job}: {self.needed} groups have no answer"

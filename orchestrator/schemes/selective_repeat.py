@@ -75,11 +75,14 @@ class SelectiveRepeat(SynchronousScheme[CodedJob]):
         """What `worker` computes in round t."""
         return t - self.burst if worker in self._repeaters.get(t, ()) else t
 
+    def _serves(self, key: Key) -> int:
+        return self._job_of(key.round, key.worker)
+
     def heard(self, key: Key) -> None:
         """Counts for the job that this worker computed in that round, unless it is long over."""
         if key.round == self._latest:
             self._awaited.discard(key.worker)
-        job = self._active.get(self._job_of(key.round, key.worker))
+        job = self._active.get(self._serves(key))
         if job is not None:
             job.add(key)
 

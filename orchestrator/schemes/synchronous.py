@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from orchestrator.schemes.asks import Place
 from orchestrator.schemes.codes import Code, Codeword, Combination
 from orchestrator.schemes.scheme import Assignment, BoolArray, Context, Decoding, FloatArray, Key, StragglerModel, Task
 
@@ -27,6 +28,10 @@ class JobState(Protocol):
 
     def useful(self) -> Iterable[Key]:
         """Results that its decode may use."""
+        ...
+
+    def place(self, key: Key) -> tuple[int, int] | None:
+        """(index, count) of a result of weight 1 in the decode, where that is known; None when none will use it."""
         ...
 
     def combine(self, estimate: bool) -> Decoding:
@@ -78,6 +83,24 @@ class SynchronousScheme(ABC, Generic[State]):
     def _recoverable(self, t: int) -> bool:
         """If round t began now and nobody straggled any more, would every job due from round t on decode in time?"""
 
+    @property
+    def adds(self) -> bool:
+        """Are weights known on arrival, and results not needed again?"""
+        return self.binary and not self.reuses_results
+
+    def place(self, key: Key) -> Place | None:
+        """Where a result stands in the sum of its job, until that decodes."""
+        job = self._serves(key)
+        state = self._active.get(job)
+        if state is None or job in self._decoded:
+            return None
+        found = state.place(key)
+        return None if found is None else Place(job, *found)
+
+    def _serves(self, key: Key) -> int:
+        """The job that a result is of."""
+        return key.round
+
     def decodable(self, job: int) -> bool:
         """Do the results heard until now suffice for `job`?"""
         state = self._active.get(job)
@@ -108,8 +131,10 @@ class SynchronousScheme(ABC, Generic[State]):
         return decoding
 
     def estimate(self, job: int) -> Decoding:
-        """The least-squares decode of `job` from what was heard."""
-        return self._active[job].combine(estimate=True)
+        """The least-squares decode of `job` from what was heard; what it does not use may be dropped from now on."""
+        decoding = self._active[job].combine(estimate=True)
+        self._decoded.add(job)
+        return decoding
 
     def skipped(self, key: Key) -> None:
         """No task of such a scheme may be skipped."""
@@ -151,6 +176,10 @@ class CodedJob:
     def useful(self) -> list[Key]:
         """Results that the decode may use."""
         return [self._key(worker) for worker in self.reception.useful()]
+
+    def place(self, key: Key) -> tuple[int, int] | None:
+        """By the code."""
+        return self.reception.place(key.worker) if self._round.get(key.worker) == key.round else None
 
     def combine(self, estimate: bool) -> Decoding:
         """The weights by key."""

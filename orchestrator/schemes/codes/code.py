@@ -78,6 +78,13 @@ class Reception(Protocol):
         """Workers whose answers a decode may use."""
         ...
 
+    def place(self, worker: int) -> tuple[int, int] | None:
+        """(index, count): the worker's answer, of weight 1, among the terms of the decode; None when that is not known.
+
+        None too when no decode will use it.
+        """
+        ...
+
     def decode(self) -> Combination:
         """Weights that give the sum over all chunks. Needs `complete`. Raises: GradmuxError beyond MAX_RESIDUAL."""
         ...

@@ -109,6 +109,11 @@ class FractionalReception:
         """The first answer of each group, by group."""
         return [worker for worker in self._first if worker is not None]
 
+    def place(self, worker: int) -> tuple[int, int] | None:
+        """Its group among all groups, when it was the first of them."""
+        group = self._word.group[worker]
+        return (group, self._word.chunks) if self._first[group] == worker else None
+
     def decode(self) -> Combination:
         """Weight 1 for the first answer of each group."""
         assert self.complete, f"{self.needed} groups have no answer"

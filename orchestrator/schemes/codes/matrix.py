@@ -86,6 +86,10 @@ class MatrixReception:
         """All who answered."""
         return [int(worker) for worker in np.flatnonzero(self.received)]
 
+    def place(self, worker: int) -> None:
+        """Weights depend on who else answers."""
+        return None
+
     def decode(self) -> Combination:
         """a = a0 + w Z^T with a[E] = 0 for the missing E."""
         assert self.complete, f"{self.needed} more answers are needed"

@@ -81,10 +81,16 @@ def wishes(draw: st.DrawFn, rounds: int = 20) -> list[int]:
 def conform(play: Play, model: StragglerModel, wish: int) -> BoolArray:
     """Opens a round in which as many workers of `wish` straggle as the model admits, one by one; all others answer."""
     invoked = play.start()
-    late = mask(play.scheme.workers, [])
+    late = admitted(invoked, model, wish, play.scheme.workers)
+    play.answer(worker for worker in invoked if not late[worker])
+    return late
+
+
+def admitted(invoked: list[int], model: StragglerModel, wish: int, workers: int) -> BoolArray:
+    """(workers,) as many workers of `wish` as the model lets straggle, one by one."""
+    late = mask(workers, [])
     for worker in invoked:
         if wish >> worker & 1:
             late[worker] = True
             late[worker] = model.admits(late)
-    play.answer(worker for worker in invoked if not late[worker])
     return late

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.schemes.asks import Adds, Place
 from orchestrator.schemes.registry import REGISTRY
-from orchestrator.schemes.scheme import Scheme
+from orchestrator.schemes.scheme import Key, Scheme
 from tests.orchestrator.schemes.playing import Play
-from tests.orchestrator.schemes.strategies import ANY_SCHEME, MODEL_NAMES, NAMES, Setting, conform, wishes
+from tests.orchestrator.schemes.strategies import ANY_SCHEME, MODEL_NAMES, NAMES, Setting, admitted, conform, wishes
 
 
 def test_all_published_schemes_are_played_here() -> None:
@@ -133,6 +134,36 @@ def test_a_decode_uses_only_what_keeps_named(setting: Setting, patterns: list[in
             assert set(play.decoded[job].weights) <= kept
             assert not any(play.tasks[key].job == job for key in scheme.keeps())
     assert scheme.keeps() == frozenset()
+
+
+@settings(max_examples=120)
+@given(ANY_SCHEME, st.data())
+def test_places_are_where_the_decode_has_its_results(setting: Setting, data: st.DataObject) -> None:
+    """Asked at arrival, whatever the order; and a result without a place is in no decode."""
+    scheme = setting.build()
+    assert isinstance(scheme, Adds)
+    if not scheme.adds:
+        assert not scheme.binary
+        return
+    play, model, places = Play(scheme), scheme.straggler_model("either"), dict[Key, Place]()
+    for t in range(scheme.rounds):
+        invoked = play.start()
+        late = admitted(invoked, model, data.draw(st.integers(0, 2**9 - 1)), scheme.workers)
+        keys = [key for worker in invoked if not late[worker] for key in play.keys(t, worker)]
+        for key in data.draw(st.permutations(keys)):
+            scheme.heard(key)
+            place = scheme.place(key)
+            if place is not None:
+                places[key] = place
+        assert all(scheme.place(key) in (place, None) for key, place in places.items())
+        model.commit(late)
+        for job in play.end():
+            weights = play.decoded[job].weights
+            mine = sorted((place.index, key) for key, place in places.items() if place.job == job)
+            assert mine == list(enumerate(weights))
+            assert {place.count for place in places.values() if place.job == job} == {len(weights)}
+            assert set(weights.values()) == {1.0}
+            assert all(scheme.place(key) is None for key in weights)
 
 
 @settings(max_examples=60)
