@@ -6,6 +6,7 @@ Read next: `destroy_plan.py`.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from infra.aws.building import by_docker
@@ -15,6 +16,7 @@ from infra.aws.names import Names
 from infra.aws.observe import TAG, Function, Observed
 from infra.aws.plan import Call, Plan, Step, Wait
 from infra.aws.settings import Architecture, DeploySettings
+from infra.aws.template import repository_policy
 from lambda_worker.contract import PROTOCOL
 
 EVENT_AGE_S = 300
@@ -45,7 +47,11 @@ def _repository(names: Names) -> list[Step]:
         "imageTagMutability": "IMMUTABLE",
         "tags": [{"Key": TAG, "Value": names.stack}],
     }
-    return [Call("ecr", "create_repository", arguments, "where Lambda takes images from", ("RepositoryAlreadyExists",))]
+    policy = {"repositoryName": names.repository, "policyText": json.dumps(repository_policy(names))}
+    return [
+        Call("ecr", "create_repository", arguments, "where Lambda takes images from", ("RepositoryAlreadyExists",)),
+        Call("ecr", "set_repository_policy", policy, "Lambda may read them"),
+    ]
 
 
 def _log_group(settings: DeploySettings, names: Names) -> list[Step]:

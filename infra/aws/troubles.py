@@ -36,6 +36,11 @@ HINTS = (
         r"exec format error",
         "the image is for another architecture: build with --builder cloud, or choose --architecture",
     ),
+    (
+        r"DeleteConflict|policy attached to entities",
+        "somebody still has the stack's client policy: detach it from users and roles",
+    ),
+    (r"BucketNotEmpty", "a worker wrote while the bucket was being emptied"),
     (r"AlreadyExists|already exists", "a resource of that name was made elsewhere: remove it, or take another --name"),
     (r"ExpiredToken|security token .* expired", "the credentials have expired: log in again, then repeat"),
 )

@@ -15,6 +15,7 @@ from infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, EmptyBucke
 from infra.aws.settings import Architecture, DeploySettings
 from infra.aws.stack_plan import plan_stack
 from infra.aws.template import template_text
+from infra.aws.troubles import hint
 from tests.infra.aws.fakes import NAMES, Answer, FakeDocker, ScriptedDoor, source
 
 CALLER = {"Arn": "arn:aws:sts::123456789012:assumed-role/me/session"}
@@ -228,3 +229,20 @@ def test_when_nothing_can_be_read_any_more_the_cause_is_still_told() -> None:
     assert "ExpiredToken" in lines[0]
     assert lines[1] == "the credentials have expired: log in again, then repeat"
     assert lines[2].startswith("what exists now cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("User is not authorized to perform: cloudformation:CreateStack", "bring a role and a bucket"),
+        ("Cannot have more than 0 builds in queue for the account", "--builder docker"),
+        ("The image manifest, config or layer media type for the source image is not supported.", "image index"),
+        ("Cannot delete a policy attached to entities. (DeleteConflict)", "detach it"),
+        ("BucketNotEmpty: The bucket you tried to delete is not empty", "a worker wrote"),
+        ("gradmux-worker already exists", "take another --name"),
+        ("something new", ""),
+    ],
+)
+def test_what_aws_says_has_its_advice(reason: str, advice: str) -> None:
+    assert advice in hint(reason)
+    assert bool(hint(reason)) == bool(advice)
