@@ -16,7 +16,7 @@ from orchestrator.api import Materials
 from orchestrator.config import JobConfig
 from orchestrator.disk import DISK, Disk, write_whole
 from orchestrator.job_file import parse_job
-from orchestrator.runs.life import FolderError
+from orchestrator.runs.life import FolderError, new_store_name
 from orchestrator.runs.materials import KEPT_BYTES, Rows, keep, kept
 from orchestrator.runs.paths import RunPaths, create_run
 from orchestrator.training.code import ship_code
@@ -39,6 +39,7 @@ def keep_job(prepared: Prepared, home: Path, folder: Path, disk: Disk = DISK) ->
 
     def fill(paths: RunPaths) -> None:
         keep(paths, _code(prepared), rows, copied, disk)
+        write_whole(paths.store_name, [new_store_name(config.name).encode()], disk)
         write_whole(paths.job, [config.model_dump_json(indent=2).encode()], disk)
 
     return create_run(home, config.name, fill, disk)

@@ -11,6 +11,7 @@ from cli.output import print_json, stderr
 
 if TYPE_CHECKING:
     from orchestrator.runs.life import Life
+    from orchestrator.runs.paths import RunPaths
 
 
 @command("cancel", example="gradmux cancel digits-1")
@@ -28,15 +29,16 @@ def cancel_command(settings: Settings, run: str, wait_s: float) -> None:
 
     paths = find_run(settings.home, run)
     stderr(settings).print(f"Cancelling {paths.run}")
-    cancelled = cancel(paths, lambda life: _tell_workers(paths.run, life), wait_s)
+    cancelled = cancel(paths, lambda life: _tell_workers(paths, life), wait_s)
     print_json(cancelled.to_dict()) if settings.json else click.echo(cancelled.describe())
 
 
-def _tell_workers(run: str, life: Life) -> bool:
+def _tell_workers(paths: RunPaths, life: Life) -> bool:
     """Puts the marker that workers look for before they compute. False when the store does not take it."""
     from cli.places import store_of
     from lambda_worker.contract import cancel_marker
     from orchestrator.errors import PreflightError, RunStopped
+    from orchestrator.runs.life import store_name
     from orchestrator.store import Keys
 
     assert life.place is not None
@@ -45,7 +47,7 @@ def _tell_workers(run: str, life: Life) -> bool:
     except PreflightError:
         return False
     try:
-        store.put(Keys(run).cancel, cancel_marker(life.epoch))
+        store.put(Keys(store_name(paths)).cancel, cancel_marker(life.epoch))
     except (PreflightError, RunStopped):
         return False
     finally:

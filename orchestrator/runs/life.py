@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -54,6 +55,19 @@ class Life:
     """UTC, ISO 8601"""
     place: PlaceNote | None = None
     """None: it has no workers yet"""
+
+
+def new_store_name(job: str) -> str:
+    """A name for a run of this job that no other run has, on any machine."""
+    return f"{job}-{secrets.token_hex(5)}"
+
+
+def store_name(paths: RunPaths) -> str:
+    """What the run is called in the object store. Raises FolderError when that is not known any more."""
+    try:
+        return paths.store_name.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(paths.store_name) from error
 
 
 def last_life(paths: RunPaths) -> Life | None:

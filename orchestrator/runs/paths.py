@@ -1,6 +1,7 @@
 """What lies where in the folder of a run, and how such a folder comes to be: all at once or not at all.
 
     job.json            the job, all defaults filled in
+    store-name          what it is called in the object store, where other homes may have a run of the same name
     materials/          the user's functions and rows, so that the run needs nothing else
     lock, life.json     which process runs it, and its how manieth life that is
     record.jsonl        what happened, one JSON line per round
@@ -49,6 +50,11 @@ class RunPaths:
     def job(self) -> Path:
         """The job as it was submitted, all defaults filled in."""
         return self.folder / "job.json"
+
+    @property
+    def store_name(self) -> Path:
+        """Holds the run's name in the object store, which no other run of any home has."""
+        return self.folder / "store-name"
 
     @property
     def materials(self) -> Path:

@@ -1,0 +1,260 @@
+"""Runs that are stopped and resumed, over real workers: the weights are those of a run that went through."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cli.places import emulator_errors, local_place, start_emulator
+from infra.local import DelayPlan, Emulator
+from lambda_worker.contract import cancelled_epoch
+from orchestrator.errors import DeadlinePassed, Interrupted, RunStopped, TaskFailed
+from orchestrator.job_file import parse_job
+from orchestrator.record import Header, RoundLine, read_record
+from orchestrator.runs.history import read_history
+from orchestrator.runs.life import store_name
+from orchestrator.runs.status import State, status_of
+from orchestrator.store import Keys, S3Store
+from tests.cli.conftest import Gradmux
+from tests.cli.going_on import STEPS, WORKERS, Network, Small, flat, hurt, model, saved
+
+TREE = {
+    "cluster": {"workers": WORKERS, "timeout_s": 5.0, "concurrency": 30},
+    "scheme": {"name": "uncoded"},
+    "data": {"train": "arrays", "batch_size": 1},
+    "training": {"steps": 1},
+    "models": [model("any")],
+    "emulator": {"delays": "lambda-like", "time_scale": 0.01},
+}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Emulator]:
+    with emulator_errors(), start_emulator(parse_job(TREE, "test")) as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def place(shared: Emulator) -> Any:
+    return local_place(shared)
+
+
+@pytest.fixture
+def emulator(shared: Emulator) -> Iterator[Emulator]:
+    yield shared
+    shared.set_delays(shared.config.delays)
+
+
+@pytest.fixture
+def small(home: Path, place: Any) -> Small:
+    return Small(home, place)
+
+
+FRACTIONAL: list[dict[str, Any]] = [
+    {"name": "uncoded"},
+    {"name": "gc", "s": 1},
+    {"name": "sr-sgc", "B": 1, "W": 2, "lambda": 3},
+    {"name": "m-sgc", "B": 1, "W": 2, "lambda": 2},
+    {"name": "m-sgc", "B": 1, "W": 2, "lambda": 6},
+    {"name": "pipeline", "n": 4, "s": 1},
+]
+
+
+@pytest.mark.parametrize("scheme", FRACTIONAL, ids=str)
+def test_a_resumed_run_ends_with_the_bits_of_one_that_went_through(small: Small, scheme: dict[str, Any]) -> None:
+    job = small.prepared(scheme)
+    through, stopped = small.submit(job), small.submit(job)
+    small.run(through)
+    for stop_after in (3, 2):
+        with pytest.raises(Interrupted):
+            small.run(stopped, stop_after)
+        assert status_of(stopped).state is State.STOPPED
+    small.run(stopped)
+    assert saved(stopped) == saved(through)
+    history = read_history(stopped.record)
+    assert (history.steps, history.lives) == ([STEPS] * 2, 3)
+    epochs = [line.epoch for line in read_record(stopped.record) if isinstance(line, Header)]
+    assert epochs == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "scheme", [{"name": "gc", "s": 1, "code": "cyclic"}, {"name": "gc", "s": 1, "code": "dft"}], ids=str
+)
+def test_under_a_code_that_decodes_in_the_order_of_arrival_the_weights_agree_to_rounding(
+    small: Small, scheme: dict[str, Any]
+) -> None:
+    job = small.prepared(scheme, training={"dtype": "float64"})
+    through, stopped = small.submit(job), small.submit(job)
+    expected = flat(small.run(through))
+    with pytest.raises(Interrupted):
+        small.run(stopped, 3)
+    got = flat(small.run(stopped))
+    assert float((got - expected).norm() / expected.norm()) < 1e-12
+
+
+def test_a_stopped_run_tells_its_workers_and_leaves_nothing_in_the_store_when_done(small: Small, place: Any) -> None:
+    paths = small.submit(small.prepared({"name": "gc", "s": 1}))
+    with pytest.raises(Interrupted):
+        small.run(paths, 3)
+    store, keys = S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session()), Keys(store_name(paths))
+    assert cancelled_epoch(store.get(keys.cancel)) == 0
+    small.run(paths)
+    left = [key for key in store.list(keys.prefix) if key != keys.cancel]
+    store.close()
+    assert left == []
+
+
+def test_everything_at_once_goes_wrong_and_the_bits_are_the_same(small: Small, emulator: Emulator) -> None:
+    job = small.prepared({"name": "gc", "s": 1})
+    calm, troubled = small.submit(job), small.submit(job)
+    small.run(calm)
+    kinds = ("crash", "oom", "error", "init", "throttle", "_500", "_503", "expired", "truncate", "corrupt", "stale")
+    with hurt(emulator, **dict.fromkeys(kinds, 0.03), slowdown=0.15, lost=0.1):
+        before = emulator.statistics()["faults"]
+        small.run(troubled)
+        after = emulator.statistics()["faults"]
+    happened = {kind for kind in after if after[kind] > before.get(kind, 0)}
+    assert len(happened) >= 6
+    assert saved(troubled) == saved(calm)
+    assert read_history(troubled.record).failed > 0
+
+
+# --- troubles that end a run -------------------------------------------------------------------------------------
+
+
+def test_a_task_that_always_fails_names_its_model_and_step_and_can_be_replayed(
+    small: Small, gradmux: Gradmux, emulator: Emulator
+) -> None:
+    job = small.prepared({"name": "gc", "s": 1}, [model("good"), model("bad", "fussy")], cluster={"attempts": 2})
+    paths = small.submit(job)
+    with pytest.raises(TaskFailed, match=r"model 'bad', step 0 failed \(round 1, worker \d, 2 attempts") as caught:
+        small.run(paths)
+    told = str(caught.value)
+    assert caught.value.exit_code == 5
+    assert told.count("ValueError: fussy about (6,)") == 1
+    assert "in forward" in told
+    assert f"gradmux replay-task {paths.run}" in told
+
+    ran = gradmux("replay-task", paths.run)
+    assert ran.code == 1
+    assert "job 1, slot 0: failed ValueError: fussy about (6,)" in ran.out
+    assert "Traceback (most recent call last):" in ran.out
+    document = gradmux("replay-task", paths.run, "--json").document
+    assert document["task"].startswith("life0-round1-worker")
+    assert [result["status"] for result in document["results"]] == ["failed"]
+
+
+def test_a_task_that_failed_elsewhere_works_here(small: Small, gradmux: Gradmux, emulator: Emulator) -> None:
+    paths = small.submit(small.prepared({"name": "uncoded"}, [model("wide", "wide")], cluster={"attempts": 2}))
+    with hurt(emulator, crash=1.0), pytest.raises(TaskFailed, match="model 'wide', step 0"):
+        small.run(paths)
+    assert status_of(paths).state is State.STOPPED
+    ran = gradmux("replay-task", paths.run)
+    assert ran.code == 0, ran.out
+    assert ran.out.strip().endswith("ok")
+    small.run(paths)
+    assert status_of(paths).state is State.DONE
+
+
+def test_a_loss_that_becomes_nan_ends_in_one_line_with_model_and_step(small: Small) -> None:
+    wild = model("wild", optimizer={"name": "SGD", "lr": 1e38})
+    paths = small.submit(small.prepared({"name": "gc", "s": 1}, [model("good"), wild], cluster={"attempts": 2}))
+    with pytest.raises(TaskFailed, match=r"model 'wild', step [12] failed") as caught:
+        small.run(paths)
+    assert "NonFiniteResult" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_expired_credentials_are_waited_for(small: Small, emulator: Emulator) -> None:
+    paths = small.submit(small.prepared({"name": "uncoded"}, [model("plain")]))
+    began = time.monotonic()
+    with hurt(emulator, expired=1.0):
+        timer = threading.Timer(1.5, emulator.set_faults, [type(emulator.config.faults)()])
+        timer.start()
+        small.run(paths)
+        timer.join()
+    assert time.monotonic() - began > 1.5
+    assert read_history(paths.record).failed == 0, "no call has failed: each was repeated until it was let in"
+
+
+def test_credentials_that_stay_expired_stop_the_run_resumably(small: Small, emulator: Emulator) -> None:
+    job = small.prepared({"name": "uncoded"}, [model("plain")], cluster={"attempts": 1, "patience_s": 0.5})
+    paths = small.submit(job)
+    with hurt(emulator, expired=1.0), pytest.raises(RunStopped, match="ExpiredTokenException") as caught:
+        small.run(paths)
+    assert caught.value.exit_code == 5
+    small.run(paths)
+    assert status_of(paths).state is State.DONE
+
+
+def test_a_network_that_is_gone_for_a_while_is_waited_for(small: Small, place: Any) -> None:
+    job = small.prepared({"name": "gc", "s": 1}, [model("plain"), model("wide", "wide")])
+    calm, troubled = small.submit(job), small.submit(job)
+    small.run(calm)
+    ways = [Network(place.lambda_url), Network(place.s3_url)]
+
+    def outage() -> None:
+        for way in ways:
+            way.cut()
+        time.sleep(2.0)
+        for way in ways:
+            way.mend()
+
+    thread = threading.Thread(target=outage)
+    reached = replace(place, lambda_url=ways[0].url, s3_url=ways[1].url)
+    small.run(troubled, place=reached, at_first_step=thread.start)
+    thread.join()
+    for way in ways:
+        way.cut()
+    assert saved(troubled) == saved(calm)
+    assert read_history(troubled.record).wall_s > 2.0
+
+
+def test_a_deadline_stops_resumably_or_goes_on_with_what_there_is(small: Small, emulator: Emulator) -> None:
+    slow = [[4.0] + [0.0] * (WORKERS - 1)]
+    emulator.set_delays(DelayPlan.of(slow))
+    scheme = {"name": "uncoded", "deadline_s": 0.4}
+    cluster = {"attempts": 1}
+    paths = small.submit(small.prepared(scheme, [model("plain")], cluster=cluster))
+    with pytest.raises(DeadlinePassed, match="approximate = true") as caught:
+        small.run(paths)
+    assert caught.value.exit_code == 5
+    going_on = small.submit(
+        small.prepared({**scheme, "approximate": True}, [model("plain")], cluster=cluster, training={"steps": 1})
+    )
+    small.run(going_on)
+    missing = [d.missing for line in read_record(going_on.record) if isinstance(line, RoundLine) for d in line.decoded]
+    assert missing == pytest.approx([1 / WORKERS], abs=0.02)
+    emulator.set_delays(DelayPlan())
+    small.run(paths)
+    assert status_of(paths).state is State.DONE
+
+
+def test_the_resumed_run_needs_nothing_but_its_folder(small: Small, tmp_path: Path) -> None:
+    """Not the working directory, not the name of the folder's parent."""
+    job = small.prepared({"name": "gc", "s": 1})
+    through, stopped = small.submit(job), small.submit(job)
+    small.run(through)
+    with pytest.raises(Interrupted):
+        small.run(stopped, 3)
+    moved = tmp_path / "elsewhere" / stopped.run
+    moved.parent.mkdir()
+    stopped.folder.rename(moved)
+    here = Path.cwd()
+    os.chdir("/")
+    try:
+        small.run(type(stopped)(moved))
+    finally:
+        os.chdir(here)
+    assert saved(type(stopped)(moved)) == saved(through)
+    with torch.no_grad():
+        assert re.fullmatch(r"small-\d+", stopped.run)
