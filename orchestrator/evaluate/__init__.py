@@ -2,7 +2,7 @@
 
     setting.py         what they are evaluated against;  batch.py: what is evaluated;  grids.py: batches worth trying
     evaluator.py       one call for all schemes, and what is covered
-    draws.py           each round's delays and each job's groups, drawn as the loop draws them
+    chance.py          everything random, drawn as the loop draws it;  draws.py: each round's delays and groups
     cover.py           when codes decode;  answers.py: the same with repeats, in absolute time
     timeline.py, in_flight.py, played.py   rounds behind each other under concurrency and in-flight cap
     one_round.py       uncoded, gc;  backup.py;  pipeline.py
@@ -14,8 +14,9 @@ A property test holds it to the loop (`simulate.simulate`) on every round's dura
 """
 
 from orchestrator.evaluate.batch import Batch
+from orchestrator.evaluate.chance import Chance
 from orchestrator.evaluate.evaluator import Evaluator
 from orchestrator.evaluate.played import Played
 from orchestrator.evaluate.setting import Setting
 
-__all__ = ["Batch", "Evaluator", "Played", "Setting"]
+__all__ = ["Batch", "Chance", "Evaluator", "Played", "Setting"]

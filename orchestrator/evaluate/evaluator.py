@@ -17,6 +17,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.evaluate import backup, multiplexed, multiplexed_mu, one_round, pipeline, repeat, repeat_mu
 from orchestrator.evaluate.batch import Batch
 from orchestrator.evaluate.bits import IntArray, words_for
+from orchestrator.evaluate.chance import Chance
 from orchestrator.evaluate.draws import Draws
 from orchestrator.evaluate.played import Played
 from orchestrator.evaluate.setting import Setting
@@ -53,8 +54,10 @@ BY_MU: dict[str, Family] = {
 class Evaluator:
     """Evaluates batches in one setting; what is drawn for one n serves all of them."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, chance: Chance | None = None) -> None:
+        """`chance`: what was drawn for another profile of the same width with the same seed, to spare time."""
         self.setting = setting
+        self._chance = chance or Chance(setting.delays_s.shape[1], setting.seed)
         self._draws: dict[int, Draws] = {}
 
     def play(self, batch: Batch, *, detail: bool = False) -> Played:
@@ -105,7 +108,7 @@ class Evaluator:
         rounds = self.setting.jobs + int(batch.delay()[columns].max())
         draws = self._draws.get(batch.workers)
         if draws is None:
-            draws = self._draws[batch.workers] = Draws(self.setting, batch.workers, rounds)
+            draws = self._draws[batch.workers] = Draws(self.setting, self._chance, batch.workers, rounds)
         elif draws.rounds < rounds:
             draws.reach(rounds)
         return draws

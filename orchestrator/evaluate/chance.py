@@ -1,0 +1,56 @@
+"""Everything random, drawn as the loop draws it: which columns a round uses, and how each job's groups fall.
+
+It depends on the seed, n and the number of columns alone, never on the delays: so one `Chance` serves all profiles of
+one width. The columns come from the profile fleet's own `DelayTable`, here over column numbers instead of delays, and
+the groups from the scheme's own `FractionalCode`: they cannot differ from a simulated run. Read next: `draws.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.evaluate.bits import IntArray
+from orchestrator.fleets.profile_fleet import DelayTable
+from orchestrator.schemes.codes import FractionalCode
+
+SECOND = 2
+"""the attempt that a backup is"""
+
+
+class Chance:
+    """Draws once and remembers."""
+
+    def __init__(self, columns: int, seed: int) -> None:
+        self._columns, self._seed = columns, seed
+        self._tables: dict[int, DelayTable] = {}
+        self._rows: dict[tuple[int, int], IntArray] = {}
+        self._seconds: dict[tuple[int, int], int] = {}
+        self._lines: dict[tuple[int, ...], IntArray] = {}
+
+    def row(self, workers: int, t: int) -> IntArray:
+        """(workers,) the column that each of n workers has in round t."""
+        if (workers, t) not in self._rows:
+            self._rows[workers, t] = self._table(workers).row(t).astype(np.int64)
+        return self._rows[workers, t]
+
+    def second(self, t: int, worker: int) -> int:
+        """The column of a worker's second attempt in round t; the same for every n."""
+        if (t, worker) not in self._seconds:
+            self._seconds[t, worker] = int(self._table(self._columns).delay_s(t, worker, SECOND))
+        return self._seconds[t, worker]
+
+    def line(self, workers: int, *parts: int) -> IntArray:
+        """(workers,) all workers, the members of each fractional group side by side, whatever the number of groups.
+
+        A code with G groups cuts this line into G runs, see `cover.py`. `parts`: job, or job and group.
+        """
+        if (workers, *parts) not in self._lines:
+            finest = FractionalCode(workers, 0, self._seed).draw(*parts)
+            self._lines[workers, *parts] = np.argsort(np.array(finest.group))
+        return self._lines[workers, *parts]
+
+    def _table(self, workers: int) -> DelayTable:
+        if workers not in self._tables:
+            numbers = np.arange(self._columns, dtype=np.float64)[np.newaxis]
+            self._tables[workers] = DelayTable(numbers, workers, self._seed)
+        return self._tables[workers]

@@ -1,0 +1,16 @@
+"""Which scheme, parameters and number of workers suit a job, by time or by money.
+
+    options.py    what may be chosen from, and the aim
+    material.py   the measured profile made ready: failures, load model, concurrency
+    search.py     everything worth trying, evaluated;  money.py: what it costs
+    robust.py     the best few over resampled profiles;  result.py: the answer
+    tuner.py      `tune`, the steps;  plot.py: the front of time and money as a picture
+
+Read next: `tuner.py`.
+"""
+
+from orchestrator.tune.options import SCHEMES, TuneOptions
+from orchestrator.tune.result import Choice, CrossValidation, Spread, TuneResult
+from orchestrator.tune.tuner import tune
+
+__all__ = ["SCHEMES", "Choice", "CrossValidation", "Spread", "TuneOptions", "TuneResult", "tune"]

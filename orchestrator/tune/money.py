@@ -1,0 +1,34 @@
+"""What a run costs in dollars, from what the evaluator says of it.
+
+Late and redundant work is billed like all other. Every job's weights are put into S3 once and read by each invocation
+for each job that it works on; results are taken to fit into the reply. Knows no profile. Read next: `search.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.evaluate import Batch, Played
+from orchestrator.prices import OBJECTS, REQUESTS
+from orchestrator.schemes.scheme import FloatArray
+from orchestrator.tune.options import TuneOptions
+
+
+def cost_usd(batch: Batch, played: Played, options: TuneOptions) -> FloatArray:
+    """(columns,) dollars for all jobs."""
+    prices = options.prices
+    gb_s = played.billed_s * (options.memory_mb / 1024)
+    reads = played.invocations * _jobs_per_invocation(batch)
+    return (
+        gb_s * prices.gb_s
+        + played.invocations / REQUESTS * prices.million_requests
+        + options.jobs / OBJECTS * prices.thousand_puts
+        + reads / OBJECTS * prices.thousand_gets
+    )
+
+
+def _jobs_per_invocation(batch: Batch) -> FloatArray:
+    """(columns,) snapshots that one invocation reads: m-sgc's serve W - 1 + B jobs, all others one."""
+    if batch.scheme != "m-sgc":
+        return np.ones(batch.size)
+    return (batch.ints("window") - 1 + batch.ints("burst")).astype(np.float64)

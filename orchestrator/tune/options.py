@@ -1,0 +1,66 @@
+"""What the tuner may choose from and what it aims at.
+
+Knows no delays. Read next: `tuner.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from orchestrator.errors import ConfigError
+from orchestrator.policies import Earliest, WaitPolicy
+from orchestrator.prices import PRICES, Prices
+
+SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline")
+"""exact schemes that the evaluator covers; approximate and lazy ones change what is learned, not only when"""
+Objective = Literal["time", "cost"]
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """Raises ConfigError for what cannot be."""
+
+    jobs: int = 100
+    """J, gradients that a candidate is judged by"""
+    models: int = 4
+    """M, models side by side: the delay T may be M - 1 at most"""
+    concurrency: int | None = None
+    """C, invocations in flight at any instant, at most; None: as many as the profile has workers"""
+    workers: tuple[int, ...] | None = None
+    """n to try; None: a list up to the concurrency and the profile's workers"""
+    slope_s: float | None = None
+    """seconds per unit of load; None: the profile's own"""
+    base_load: float | None = None
+    """load that the delays stand for; None: the profile's own"""
+    in_flight_cap: float | None = None
+    """round-synchronous schemes: share of n that may still run when a round closes"""
+    max_load: float | None = None
+    """largest load as a multiple of 1/n; None: not bounded"""
+    objective: Objective = "time"
+    schemes: tuple[str, ...] = SCHEMES
+    wait: WaitPolicy = field(default_factory=Earliest)
+    harvest_late: bool = True
+    memory_mb: int = 2048
+    prices: Prices = PRICES
+    resamples: int = 20
+    """resampled profiles over which the best few are compared; 0: none, the best on the profile itself is taken"""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for label, value in (("jobs", self.jobs), ("models", self.models), ("memory_mb", self.memory_mb)):
+            if value < 1:
+                raise ConfigError(f"{label} is {value}, but must be at least 1")
+        if self.concurrency is not None and self.concurrency < 1:
+            raise ConfigError(f"concurrency is {self.concurrency}, but at least 1 invocation must be allowed in flight")
+        if self.max_load is not None and not self.max_load >= 1:
+            raise ConfigError(
+                f"max_load is {self.max_load:g}: nothing satisfies that, since each of n workers computes 1/n of a "
+                "batch at least; use max_load >= 1"
+            )
+        if self.in_flight_cap is not None and not 0 <= self.in_flight_cap <= 1:
+            raise ConfigError(f"in_flight_cap is {self.in_flight_cap}, but is a share of the workers: 0 to 1")
+        unknown = [name for name in self.schemes if name not in SCHEMES]
+        if unknown or not self.schemes:
+            named = ", ".join(unknown) or "no scheme"
+            raise ConfigError(f"{named} cannot be tuned; schemes that can: {', '.join(SCHEMES)}")

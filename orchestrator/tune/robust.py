@@ -1,0 +1,116 @@
+"""Which of the best few to take: the one that does well over resampled profiles, not the luckiest on the measured one.
+
+Each resample draws the rounds anew (bootstrap) and adds what the profile cannot have
+shown: of N measured answers, the next is slower than all of them with probability 1/(N + 1) (rule of succession).
+Without that, a profile that happens to hold no rare slow answer would advise against any redundancy.
+Knows no schemes. Read next: `tuner.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from orchestrator.evaluate import Batch
+from orchestrator.evaluate.bits import IntArray
+from orchestrator.schemes.scheme import FloatArray
+from orchestrator.tune.material import Material
+from orchestrator.tune.options import TuneOptions
+from orchestrator.tune.result import CrossValidation, Spread
+from orchestrator.tune.search import Tried, try_all
+
+NEAR = 0.005
+"""values that differ by less than this share count as equal: the cheaper, or the faster, is taken"""
+UNSEEN = 20.0
+"""an answer slower than any that was measured takes so many times the median; on AWS Lambda they took 13 to 40 times"""
+MIN_HALF = 4
+"""rounds in each half, below which nothing is cross-validated"""
+
+
+class Finalists:
+    """The sets that are compared: columns of some of the batches tried."""
+
+    def __init__(self, tried: list[Tried], picks: list[tuple[int, int]]) -> None:
+        """`picks`: (place in `tried`, column)."""
+        self.picks = sorted(set(picks))
+        self.batches: list[Batch] = []
+        for place in sorted({place for place, _ in self.picks}):
+            columns: IntArray = np.array([column for at, column in self.picks if at == place])
+            self.batches.append(tried[place].batch.take(columns))
+
+    def play(self, material: Material, options: TuneOptions) -> tuple[FloatArray, FloatArray]:
+        """(finalists,) total seconds and dollars on these delays, in the order of `picks`."""
+        played = try_all(self.batches, material, options)
+        return np.concatenate([each.total_s for each in played]), np.concatenate([each.cost_usd for each in played])
+
+
+class Resampled:
+    """Totals and costs of all finalists on each resampled profile."""
+
+    def __init__(self, finalists: Finalists, material: Material, options: TuneOptions) -> None:
+        rng = np.random.default_rng((options.seed, 1))
+        drawn = [resample(material, options.jobs, rng) for _ in range(options.resamples)]
+        played = [finalists.play(each, options) for each in drawn]
+        self.total_s: FloatArray = np.array([total_s for total_s, _ in played])
+        """(resamples, finalists)"""
+        self.cost_usd: FloatArray = np.array([cost for _, cost in played])
+        """(resamples, finalists)"""
+
+    def spread(self, finalist: int) -> Spread:
+        """How one finalist's time varies."""
+        total_s = self.total_s[:, finalist]
+        low_s, high_s = np.quantile(total_s, (0.05, 0.95))
+        return Spread(float(total_s.mean()), float(total_s.std()), float(low_s), float(high_s))
+
+    def best(self, options: TuneOptions) -> int:
+        """The finalist to take."""
+        by_time, by_cost = self.total_s.mean(axis=0), self.cost_usd.mean(axis=0)
+        value, other = (by_time, by_cost) if options.objective == "time" else (by_cost, by_time)
+        return settle(value, other)
+
+
+def settle(value: FloatArray, other: FloatArray) -> int:
+    """The place of the least `value`; among those within NEAR of it, of the least `other`."""
+    near = np.flatnonzero(value <= value.min() * (1.0 + NEAR))
+    return int(near[np.argmin(other[near])])
+
+
+def resample(material: Material, rounds: int, rng: np.random.Generator) -> Material:
+    """As many rounds, drawn with replacement, with what the measured ones cannot have shown."""
+    measured_s = material.delays_s
+    delays_s = measured_s[rng.integers(len(measured_s), size=rounds)]
+    unseen = rng.random(delays_s.shape) < 1.0 / (measured_s.size + 1)
+    slow_s = max(UNSEEN * float(np.median(measured_s)), float(measured_s.max()))
+    return material.rows(np.where(unseen, slow_s, delays_s))
+
+
+def cross_validate(finalists: Finalists, material: Material, options: TuneOptions) -> CrossValidation | None:
+    """What it costs to tune on one half of the rounds and to run on the other."""
+    half = len(material.delays_s) // 2
+    if half < MIN_HALF:
+        return None
+    halves = [material.rows(rows) for rows in np.array_split(material.delays_s, 2)]
+    values = []
+    for part in halves:
+        if options.resamples:
+            values.append(_means(Resampled(finalists, part, _fewer(options))))
+        else:
+            values.append(finalists.play(part, options))
+    losses = [_loss(values[tuned], values[1 - tuned], options) for tuned in range(2)]
+    return CrossValidation(float(np.mean(losses)), half)
+
+
+def _fewer(options: TuneOptions) -> TuneOptions:
+    return replace(options, resamples=max(1, options.resamples // 4))
+
+
+def _means(resampled: Resampled) -> tuple[FloatArray, FloatArray]:
+    return resampled.total_s.mean(axis=0), resampled.cost_usd.mean(axis=0)
+
+
+def _loss(tuned: tuple[FloatArray, FloatArray], run: tuple[FloatArray, FloatArray], options: TuneOptions) -> float:
+    """What is lost on `run` by what is best on `tuned`, as a share."""
+    own, other = (0, 1) if options.objective == "time" else (1, 0)
+    chosen = settle(tuned[own], tuned[other])
+    return float(run[own][chosen] / run[own].min() - 1.0)

@@ -1,0 +1,124 @@
+"""Everything worth trying, evaluated on one profile: every scheme, its parameters, and the number of workers.
+
+Knows no statistics: `robust.py` compares the best few over resampled profiles. Read next: `robust.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.errors import ConfigError
+from orchestrator.evaluate import Batch, Evaluator, Played, Setting, grids
+from orchestrator.evaluate.bits import IntArray
+from orchestrator.policies import Limits, Mu
+from orchestrator.schemes.scheme import FloatArray
+from orchestrator.tune.material import Material
+from orchestrator.tune.money import cost_usd
+from orchestrator.tune.options import TuneOptions
+
+STEPS = {"pipeline": 0.125, "sr-sgc": 1.0, "m-sgc": 1.0}
+"""n grows by this share at most; the sequential schemes, which take longest to evaluate, double it"""
+OTHER_STEPS = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """One batch and how it did."""
+
+    batch: Batch
+    total_s: FloatArray
+    billed_s: FloatArray
+    cost_usd: FloatArray
+
+    def value(self, options: TuneOptions) -> FloatArray:
+        """(columns,) what is to be least."""
+        return self.total_s if options.objective == "time" else self.cost_usd
+
+
+def try_all(batches: list[Batch], material: Material, options: TuneOptions) -> list[Tried]:
+    """All batches on one profile."""
+    played = evaluator(material, options).play_all(batches)
+    return [_tried(batch, each, options) for batch, each in zip(batches, played, strict=True)]
+
+
+def _tried(batch: Batch, played: Played, options: TuneOptions) -> Tried:
+    return Tried(batch, played.total_s, played.billed_s, cost_usd(batch, played, options))
+
+
+def evaluator(material: Material, options: TuneOptions) -> Evaluator:
+    """The evaluator for these delays."""
+    setting = Setting(
+        delays_s=material.delays_s,
+        jobs=options.jobs,
+        models=options.models,
+        wait=options.wait,
+        limits=Limits(
+            concurrency=material.concurrency,
+            in_flight_cap=options.in_flight_cap,
+            harvest_late=options.harvest_late and not isinstance(options.wait, Mu),
+        ),
+        load=material.load,
+        seed=options.seed,
+    )
+    return Evaluator(setting, material.chance)
+
+
+def batches(material: Material, options: TuneOptions) -> list[Batch]:
+    """What is tried. Raises: ConfigError when a load would make delays negative."""
+    by_mu = isinstance(options.wait, Mu)
+    found = [
+        batch
+        for scheme in options.schemes
+        if not (by_mu and scheme == "backup")
+        for workers in workers_for(scheme, material, options)
+        for batch in grids.for_tuning(
+            scheme, workers, models=options.models, max_load=options.max_load or workers, by_mu=by_mu
+        )
+    ]
+    for batch in found:
+        _require_positive(batch, material)
+    return [batch for batch in found if batch.size]
+
+
+def independent(material: Material, options: TuneOptions) -> Batch | None:
+    """M uncoded jobs side by side on C/M workers each: a pipeline without redundancy; None when C < M."""
+    workers = min(material.concurrency // options.models, material.columns)
+    if workers < 1:
+        return None
+    return Batch("pipeline", workers, {"per_job": np.array([workers]), "stragglers": np.array([0])}, 1)
+
+
+def workers_for(scheme: str, material: Material, options: TuneOptions) -> list[int]:
+    """The n to try for a scheme, ascending."""
+    if options.workers is not None:
+        return sorted(set(options.workers))
+    most = min(material.concurrency, material.columns)
+    found = {*grids.steps(most, STEPS.get(scheme, OTHER_STEPS)), most}
+    if scheme == "pipeline":
+        shares = (material.concurrency // jobs for jobs in range(1, 2 * options.models + 1))
+        found |= {share for share in shares if 1 <= share <= most}
+    return sorted(found)
+
+
+def _require_positive(batch: Batch, material: Material) -> None:
+    if not batch.size:
+        return
+    load = float(batch.load().min())
+    fastest_s = float(material.delays_s.min()) + material.load.shift_s(load)
+    if fastest_s < 0:
+        raise ConfigError(
+            f"a slope of {material.load.slope_s:g} s and a base load of {material.load.base_load:g} make the fastest "
+            f"answer take {fastest_s:.3f} s at load {load:.4f} ({batch.scheme} on {batch.workers} workers): use a "
+            "smaller --slope, or a profile measured at a smaller load"
+        )
+
+
+def rank(tried: list[Tried], options: TuneOptions) -> list[tuple[int, int]]:
+    """(place in `tried`, column) of everything, best first."""
+    values = np.concatenate([each.value(options) for each in tried])
+    batch = np.repeat(np.arange(len(tried)), [each.batch.size for each in tried])
+    column: IntArray = np.concatenate([np.arange(each.batch.size) for each in tried])
+    order = np.argsort(values, kind="stable")
+    return list(zip(batch[order].tolist(), column[order].tolist(), strict=True))
