@@ -34,4 +34,4 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
             run_progress(console, config.scheme.name, prepared.plan.jobs) as on_step,
             stop_on_signals(stop, console.print),
         ):
-            return run_life(prepared, place, paths, life, on_step, stop).run
+            return run_life(prepared, place, paths, life, on_step, stop, console.print).run

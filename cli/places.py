@@ -52,7 +52,7 @@ class Place:
     def note(self, config: JobConfig) -> PlaceNote:
         """What another process needs to reach the workers of a run here."""
         cluster = config.cluster
-        return PlaceNote(cluster.backend, self.bucket, self.s3_url, self.function, cluster.timeout_s)
+        return PlaceNote(cluster.backend, self.bucket, self.s3_url, self.function, cluster.timeout_s, self.lambda_url)
 
 
 @contextmanager
@@ -98,8 +98,7 @@ def open_bucket(bucket: str) -> S3Store:
 
 def start_emulator(config: JobConfig, life: int = 0) -> Emulator:
     """The emulator that the job's sections ask for; use it as a context manager."""
-    workers = config.cluster.workers
-    assert workers != "auto"
+    workers = config.cluster.most_workers
     section = config.emulator
     settings = EmulatorConfig(
         function=FUNCTION,

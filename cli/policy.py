@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from orchestrator.auto import AutoJob
 from orchestrator.config import JobConfig, SchemeConfig
 from orchestrator.errors import ConfigError
 from orchestrator.policies import Earliest, Limits, Mu, WaitPolicy
@@ -30,6 +31,19 @@ def limits(config: JobConfig) -> Limits:
         attempts=cluster.attempts,
         deadline_s=scheme.deadline_s,
         approximate=scheme.approximate,
+    )
+
+
+def auto_job(config: JobConfig, models: int) -> AutoJob:
+    """What bounds the choice of `auto`."""
+    return AutoJob(
+        models=models,
+        steps=config.training.steps,
+        workers=config.cluster.most_workers,
+        concurrency=config.cluster.concurrency,
+        in_flight_cap=config.scheme.in_flight_cap,
+        max_load=config.scheme.max_load,
+        seed=config.training.seed,
     )
 
 

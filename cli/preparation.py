@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cli.policy import limits, wait_policy
 from orchestrator.api import Materials
+from orchestrator.auto import AUTO, Choice
 from orchestrator.config import JobConfig, ModelConfig
 from orchestrator.errors import ConfigError
 from orchestrator.jobs import JobPlan
@@ -27,6 +28,7 @@ from orchestrator.training.plain_descent import full_batch, learning_rates, requ
 from orchestrator.training.requests import wire_dtype
 
 OpenBucket = Callable[[str], Store]
+UNCODED = "uncoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Prepared:
     def scheme(self, distances: Distances | None = None) -> Scheme:
         """A fresh scheme object: one for each run. `distances` answers what a lazy scheme asks while it runs."""
         context = Context(
-            workers=_workers(self.config),
+            workers=self.config.cluster.most_workers,
             jobs=self.plan.jobs,
             models=self.plan.models,
             seed=self.config.training.seed,
@@ -54,7 +56,21 @@ class Prepared:
             rates=learning_rates([self.models[self.plan.model(job)] for job in range(self.plan.models)]),
             distances=distances,
         )
-        return registry.build_scheme(self.config.scheme.name, self.params, context)
+        name = UNCODED if self.auto else self.config.scheme.name
+        return registry.build_scheme(name, self.params, context)
+
+    @property
+    def auto(self) -> bool:
+        """Is the scheme still to be chosen? Until then the job is an uncoded one."""
+        return self.config.scheme.name == AUTO
+
+    def under(self, choice: Choice, plan: JobPlan) -> Prepared:
+        """The part `plan` of the job under the scheme that was chosen for it."""
+        scheme = self.config.scheme.model_copy(update={"name": choice.scheme, "max_load": None})
+        cluster = self.config.cluster.model_copy(update={"workers": choice.workers})
+        params = registry.parse_params(registry.get(choice.scheme), choice.params)
+        config = self.config.model_copy(update={"scheme": scheme, "cluster": cluster})
+        return replace(self, config=config, params=params, plan=plan)
 
     def wire_dtype(self, scheme: Scheme) -> str:
         """The type in which gradients travel. Raises: ConfigError when the scheme's code is too noisy for float16."""
@@ -72,7 +88,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
 
     Modules and relative paths are looked for in `folder` first. Raises: ConfigError in one line.
     """
-    params = registry.parse_params(registry.get(config.scheme.name), config.scheme.parameters)
+    params = _params(config)
     plans = _model_plans(config, materials)
     dtype = config.training.dtype
     train = load_dataset(materials.train or _found(config.data.train, folder), dtype=dtype, open_bucket=open_bucket)
@@ -101,10 +117,18 @@ def _checked_for_lazy(prepared: Prepared) -> Prepared:
     return replace(prepared, order=full_batch(name, prepared.order))
 
 
-def _workers(config: JobConfig) -> int:
-    if config.cluster.workers == "auto":
-        raise ConfigError('cluster.workers = "auto" needs scheme.name = "auto"; give a number')
-    return config.cluster.workers
+def _params(config: JobConfig) -> Params:
+    """The scheme's, complete. Raises: ConfigError, also for what does not go with `auto`."""
+    scheme = config.scheme
+    if scheme.name != AUTO:
+        if config.cluster.workers == "auto":
+            raise ConfigError('cluster.workers = "auto" needs scheme.name = "auto"; give a number')
+        return registry.parse_params(registry.get(scheme.name), scheme.parameters)
+    if scheme.parameters:
+        raise ConfigError(f"auto chooses all parameters itself: leave out {', '.join(scheme.parameters)}")
+    if scheme.wait != "earliest":
+        raise ConfigError("auto closes rounds as early as it may: leave out wait, or name a scheme")
+    return {}
 
 
 def _model_plans(config: JobConfig, materials: Materials) -> tuple[ModelPlan, ...]:

@@ -12,35 +12,43 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from cli.keeping import keep_job
 from cli.options import Settings
 from cli.places import Place, open_bucket, open_place
-from cli.policy import limits, wait_policy
+from cli.policy import auto_job, limits, wait_policy
 from cli.preparation import Prepared, prepare_job
 from lambda_worker.contract import Request, cancel_marker, encode_request
 from orchestrator.api import Materials, Trained
+from orchestrator.auto import AUTO, Pilot
 from orchestrator.config import JobConfig
 from orchestrator.disk import write_whole
 from orchestrator.distances import RecordedDistances
 from orchestrator.errors import RunStopped, TaskFailed
 from orchestrator.fleets.calling import Function, MakesRequests, Patience
 from orchestrator.fleets.lambda_fleet import LambdaFleet
+from orchestrator.fleets.onward_fleet import OnwardFleet
 from orchestrator.fleets.shared_fleet import SharedFleet
 from orchestrator.loop import Loop
 from orchestrator.ports import Invocation
-from orchestrator.record import Decoded, EndLine, FileRecord, Header, Line, RoundLine
+from orchestrator.prices import PRICES
+from orchestrator.record import Decoded, EndLine, FileRecord, Header, Line, Recorder, RoundLine, Tee
 from orchestrator.results import ModelResult, RunResult
 from orchestrator.rounds import Rounds
+from orchestrator.runs.budget import Budget
 from orchestrator.runs.checkpoints import Checkpoint, Checkpoints, Manifest, saved_steps
 from orchestrator.runs.failed import save_failed
-from orchestrator.runs.history import DONE, History, read_history
+from orchestrator.runs.history import DONE, ROUNDS, STEPS, History, read_history
 from orchestrator.runs.keeper import Keeper
-from orchestrator.runs.life import Life, living, settle
+from orchestrator.runs.life import Life, living, settle, store_name
 from orchestrator.runs.log import logging_to
 from orchestrator.runs.paths import RunPaths
 from orchestrator.runs.patience import PatientStore
@@ -49,7 +57,7 @@ from orchestrator.runs.slots import Slots, slots_folder
 from orchestrator.runs.start import start_after
 from orchestrator.runs.stopping import Stop
 from orchestrator.schemes.codes.code import NOISY
-from orchestrator.schemes.scheme import Key, Scheme
+from orchestrator.schemes.scheme import Key, Params, Scheme
 from orchestrator.store import Keys, S3Store
 from orchestrator.training.checkpoint import save_weights
 from orchestrator.training.data import Dataset, put_dataset
@@ -87,10 +95,12 @@ def run_life(
     life: Life,
     on_step: OnStep | None = None,
     stop: Stop | None = None,
+    tell: Callable[[str], None] = log.warning,
 ) -> Trained:
     """Trains to the end, evaluates, and writes weights and result to the run's folder.
 
-    `stop` is how others ask it to end. Raises: what ends a run (`orchestrator.errors`); the record then says why.
+    `stop` is how others ask it to end; `tell` is called with what people should read now. Raises: what
+    ends a run (`orchestrator.errors`); the record then says why.
     """
     stop = stop or Stop()
     settle(paths, life, place.note(prepared.config))
@@ -103,7 +113,7 @@ def run_life(
     record = FileRecord(paths.record)
     try:
         with logging_to(paths.log):
-            trainer = _Run(prepared, place, paths, life, stop, store, on_step).train(record)
+            trainer = _Run(prepared, place, paths, life, stop, store, on_step, tell).train(record)
             return _finish(prepared, trainer, paths)
     finally:
         record.close()
@@ -122,6 +132,7 @@ class _Run:
     stop: Stop
     store: PatientStore
     on_step: OnStep | None
+    tell: Callable[[str], None]
 
     def train(self, record: FileRecord) -> TorchTrainer:
         """From the last checkpoint to the last answer that is still billed."""
@@ -137,8 +148,12 @@ class _Run:
         if start.finished:
             keeper.write(this.header(self.prepared.scheme(), manifest.steps))
             keeper.write(EndLine("done", 0.0, "nothing was left to do"))
+        elif this.prepared.auto:
+            this.play_auto(trainer, keeper, manifest.steps)
         else:
-            this.play(trainer, keeper, manifest.steps, start.already)
+            with this.workers(trainer) as workers:
+                keeper.write(this.header(this.prepared.scheme(), manifest.steps))
+                this.play(workers, trainer, keeper, keeper, start.already)
         self.clean()
         return trainer
 
@@ -156,8 +171,38 @@ class _Run:
             trainer.load_state(model, state)
         return trainer
 
-    def play(self, trainer: TorchTrainer, keeper: Keeper, done: tuple[int, ...], already: frozenset[int]) -> None:
-        """Scheme, requests, fleet and loop of this life, played to its end."""
+    def play_auto(self, trainer: TorchTrainer, keeper: Keeper, done: tuple[int, ...]) -> None:
+        """Segment after segment, each under the scheme that the delays so far speak for."""
+        pilot, steps = Pilot(auto_job(self.prepared.config, len(done))), self.prepared.plan.steps
+        with self.workers(trainer) as workers:
+            while min(done) < steps:
+                segment = pilot.next_segment(done)
+                start = start_after(done, segment.end)
+                trainer.begin(start.plan)
+                workers.fleet.begin_segment()
+                this = replace(self, prepared=self.prepared.under(segment.choice, start.plan))
+                told = {AUTO: segment.choice.to_dict(), STEPS: steps, ROUNDS: workers.fleet.first}
+                recorder = Tee(keeper)
+                recorder.write(this.header(this.prepared.scheme(), done, told))
+                this.play(workers, trainer, keeper, recorder, start.already, last=segment.end == steps)
+                done = (segment.end,) * len(done)
+                choice = pilot.learn(recorder.lines) if segment.end < steps else None
+                if choice is not None:
+                    self.tell(f"auto: {choice.describe()}")
+
+    def play(
+        self,
+        workers: _Workers,
+        trainer: TorchTrainer,
+        keeper: Keeper,
+        recorder: Recorder,
+        already: frozenset[int],
+        last: bool = True,
+    ) -> None:
+        """Scheme, requests and loop of this life, or of a segment of it, played to its end.
+
+        Unless it is the last segment, all that is in flight is waited for.
+        """
         plan, config = self.prepared.plan, self.prepared.config
 
         def held(key: Key) -> CodedResult:
@@ -165,31 +210,47 @@ class _Run:
             result: CodedResult = loop.result(key)
             return result
 
+        budget = self.budget()
+
+        def check() -> None:
+            self.stop.check()
+            if budget is not None:
+                summary = loop.summary()
+                budget.check(summary.billed_s, summary.invocations)
+
         measuring = DistanceTrainer(trainer, plan, held)
         distances = RecordedDistances(measuring)
         scheme = self.prepared.scheme(distances)
-        keeper.write(self.header(scheme, done))
         rounds, requests = self.prepared.rounds(scheme, already, self.life.epoch), self.requests(trainer, scheme)
-        calls = self.fleet(_Restoring(requests, trainer))
-        slots = Slots(slots_folder(self.paths, calls.endpoint.url), config.cluster.concurrency)
-        fleet = SharedFleet(calls, slots)
+        workers.requests.serve(requests)
         loop = Loop(
             scheme=scheme,
             plan=plan,
             rounds=rounds,
-            fleet=fleet,
+            fleet=workers.fleet,
             trainer=measuring if scheme.reuses_results else trainer,
-            recorder=keeper,
+            recorder=recorder,
             asked=distances.take,
             on_step=self.on_step,
-            should_stop=self.stop.check,
+            should_stop=check,
             poll_s=POLL_S,
         )
+        drain_s, reason = (config.cluster.timeout_s, "") if last else (math.inf, "a segment; the run goes on")
         try:
-            calls.check()
-            play(loop, keeper, drain_s=config.cluster.timeout_s, recall=self.recall)
+            play(loop, keeper, drain_s=drain_s, recall=self.recall, reason=reason)
         except TaskFailed as failure:
             raise self.kept(failure, rounds, requests) from failure
+
+    @contextmanager
+    def workers(self, trainer: TorchTrainer) -> Iterator[_Workers]:
+        """The fleet of this life, tried, for as long as the context is open."""
+        requests = _Restoring(trainer)
+        calls = self.fleet(requests)
+        slots = Slots(slots_folder(self.paths, calls.endpoint.url), self.prepared.config.cluster.concurrency)
+        fleet = OnwardFleet(SharedFleet(calls, slots))
+        try:
+            calls.check()
+            yield _Workers(requests, fleet)
         finally:
             fleet.close()
             slots.close()
@@ -206,6 +267,14 @@ class _Run:
         except (RunStopped, FileNotFoundError) as error:
             return failure.named(tasks, f"its request could not be kept: {error}")
         return failure.named(tasks, f"`gradmux replay-task {self.paths.run}` runs it here")
+
+    def budget(self) -> Budget | None:
+        """What is left of the money that the run may cost, by its record until now."""
+        cluster = self.prepared.config.cluster
+        if cluster.max_cost_usd is None:
+            return None
+        before = read_history(self.paths.record)
+        return Budget(cluster.max_cost_usd, cluster.memory_mb, PRICES, before.billed_s, before.invocations)
 
     def requests(self, trainer: TorchTrainer, scheme: Scheme) -> RequestBuilder:
         """What makes the workers' requests; data and specs are in the store when it is there."""
@@ -228,13 +297,13 @@ class _Run:
             Function(self.place.function, timeout_s=cluster.timeout_s),
             requests,
             self.store,
-            run=self.paths.run,
+            run=self.keys.run,
             session=self.place.session(),
             endpoint_url=self.place.lambda_url,
             patience=Patience(throttled_s=cluster.patience_s, unavailable_s=cluster.patience_s),
         )
 
-    def header(self, scheme: Scheme, done: tuple[int, ...]) -> Header:
+    def header(self, scheme: Scheme, done: tuple[int, ...], told: Mapping[str, Any] = MappingProxyType({})) -> Header:
         config, plan = self.prepared.config, self.prepared.plan
         return Header(
             run=self.paths.run,
@@ -250,7 +319,7 @@ class _Run:
             epoch=self.life.epoch,
             names=tuple(model.name for model in self.prepared.models),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            extra={DONE: done},
+            extra={DONE: done, **told},
         )
 
     def recall(self) -> None:
@@ -268,14 +337,18 @@ class _Run:
 
     @property
     def keys(self) -> Keys:
-        return Keys(self.paths.run)
+        return Keys(store_name(self.paths))
 
 
 class _Restoring:
     """Makes requests; before a task is tried again, it sees to it that its snapshot is still in the store."""
 
-    def __init__(self, requests: RequestBuilder, trainer: TorchTrainer) -> None:
-        self._requests, self._trainer = requests, trainer
+    def __init__(self, trainer: TorchTrainer) -> None:
+        self._trainer = trainer
+
+    def serve(self, requests: RequestBuilder) -> None:
+        """From now on these make the requests."""
+        self._requests = requests
 
     def build(self, call: Invocation) -> Request:
         if call.attempt > 1:
@@ -285,6 +358,14 @@ class _Restoring:
 
     def warm(self, call: Invocation) -> Request:
         return self._requests.warm(call)
+
+
+@dataclass(frozen=True, slots=True)
+class _Workers:
+    """Who computes for a life, and what makes their requests."""
+
+    requests: _Restoring
+    fleet: OnwardFleet
 
 
 class _LoggedRecord:
@@ -320,7 +401,7 @@ def _finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Train
         run=paths.run,
         state="done",
         scheme=prepared.config.scheme.name,
-        params=prepared.params,
+        params=_told_params(prepared, history),
         workers=prepared.scheme().workers,
         load=history.load,
         rounds=history.rounds,
@@ -334,6 +415,14 @@ def _finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Train
     )
     write_whole(paths.result, [json.dumps(result.to_dict(), indent=2).encode()])
     return Trained(result, {plan.name: trainer.module(index) for index, plan in enumerate(prepared.models)})
+
+
+def _told_params(prepared: Prepared, history: History) -> Params:
+    """The scheme's; for `auto` what it chose last."""
+    header = history.header
+    if not prepared.auto or header is None:
+        return prepared.params
+    return {"scheme": header.scheme, "workers": header.workers, **header.params}
 
 
 def _finish_models(

@@ -16,6 +16,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]*$", max_lengt
 """Names files and S3 keys too, hence only letters, digits and . _ = + -"""
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Share = Annotated[float, Field(gt=0, le=1)]
+AUTO_WORKERS = 64
+"""n at most with workers = "auto": more pay for large models only"""
 
 
 class Section(BaseModel):
@@ -42,6 +44,13 @@ class ClusterConfig(Section):
     """aws: name or ARN of the Lambda function"""
     bucket: str | None = None
     """aws: the bucket for snapshots, data and large results"""
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    """a run that has cost so much, at list prices, stops and can be resumed; what is in flight then comes on top"""
+
+    @property
+    def most_workers(self) -> int:
+        """n; for `auto` the most that one gradient may have."""
+        return min(self.concurrency, AUTO_WORKERS) if self.workers == "auto" else self.workers
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -176,6 +176,18 @@ class MemoryRecord:
         return [line for line in self.lines if isinstance(line, RoundLine)]
 
 
+class Tee:
+    """Writes to another recorder and keeps the lines."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.lines: list[Line] = []
+
+    def write(self, line: Line) -> None:
+        self._recorder.write(line)
+        self.lines.append(line)
+
+
 class FileRecord:
     """Appends lines to a file: on disk before `write` returns; a torn last line is cut off when reopened."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.prices import Prices
 from orchestrator.record import EndLine, Header, Heard, Line, RoundLine
+from orchestrator.runs.history import ROUNDS
 
 
 @dataclass(slots=True)
@@ -75,8 +76,9 @@ def cost_of(lines: Iterable[Line], memory_mb: int) -> RunCost:
     closed: set[int] = set()
     for line in lines:
         if isinstance(line, Header):
+            if header is None or header.epoch != line.epoch:
+                cost.lives.append(Bill())
             header, closed = line, set()
-            cost.lives.append(Bill())
         elif header is not None:
             _take(cost, header, line, closed)
     return cost
@@ -99,7 +101,8 @@ def _take(cost: RunCost, header: Header, line: RoundLine | EndLine, closed: set[
 
 
 def _round(cost: RunCost, header: Header, index: int) -> Bill:
-    return cost.rounds.setdefault((header.epoch, index), Bill())
+    number = index + int(header.extra.get(ROUNDS, 0))
+    return cost.rounds.setdefault((header.epoch, number), Bill())
 
 
 def _share(cost: RunCost, header: Header, arrival: Heard) -> None:

@@ -14,7 +14,11 @@ from pathlib import Path
 from orchestrator.record import Decoded, EndLine, Header, Heard, Line, RecordError, RoundLine, Sent, decode_lines
 
 DONE = "done"
-"""key of `Header.extra`: steps of each model that were done when the life began"""
+"""key of `Header.extra`: steps of each model that were done when the life, or this segment of it, began"""
+STEPS = "steps"
+"""key of `Header.extra`: steps of the whole run, where the header is that of a segment of it"""
+ROUNDS = "rounds"
+"""key of `Header.extra`: rounds of this life before this segment"""
 
 
 @dataclass(slots=True)
@@ -78,11 +82,13 @@ class History:
             self.steps, self.losses = done, [None] * header.models
         if any(steps > reached for steps, reached in zip(done, self.steps, strict=True)):
             raise RecordError(f"life {header.epoch} began after {done} steps, but only {self.steps} are recorded")
-        self._walls_s += self._this_wall_s()
-        self._first_s, self.in_flight, self.end = None, 0, None
+        if self.header is None or header.epoch != self.header.epoch:
+            self._walls_s += self._this_wall_s()
+            self._first_s, self.in_flight = None, 0
+            self.lives += 1
+        self.end = None
         self.redone += sum(self.steps) - sum(done)
         self.steps, self.header = done, header
-        self.lives += 1
 
     def _send(self, group: Sent) -> None:
         self.invocations += len(group.workers)

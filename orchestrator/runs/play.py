@@ -14,11 +14,11 @@ from orchestrator.loop import Loop, RunSummary
 from orchestrator.runs.keeper import Keeper
 
 
-def play(loop: Loop, keeper: Keeper, *, drain_s: float, recall: Callable[[], None]) -> RunSummary:
+def play(loop: Loop, keeper: Keeper, *, drain_s: float, recall: Callable[[], None], reason: str = "") -> RunSummary:
     """Runs the loop, saves the models at its end, and waits up to `drain_s` for answers that are still billed.
 
-    `recall` tells the workers of this life not to compute any more. Raises what ended the run early: RunStopped, when
-    it can be resumed.
+    `recall` tells the workers of this life not to compute any more; `reason` is for the record's last line. Raises
+    what ended the run early: RunStopped, when it can be resumed.
     """
     try:
         loop.run()
@@ -35,4 +35,4 @@ def play(loop: Loop, keeper: Keeper, *, drain_s: float, recall: Callable[[], Non
         keeper.save()
         raise RunStopped(f"{error}; mend it, then resume the run") from error
     keeper.save()
-    return loop.drain(drain_s)
+    return loop.drain(drain_s, reason=reason)

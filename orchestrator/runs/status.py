@@ -20,7 +20,7 @@ from typing import Any
 
 from orchestrator.errors import GradmuxError
 from orchestrator.record import RecordError
-from orchestrator.runs.history import Follower, History
+from orchestrator.runs.history import STEPS, Follower, History
 from orchestrator.runs.life import FolderError, Life, cancelled_epoch, last_life
 from orchestrator.runs.lock import is_held
 from orchestrator.runs.paths import RunPaths
@@ -174,7 +174,7 @@ def _told(paths: RunPaths, state: State, life: Life | None, history: History, jo
         created="" if life is None else life.started,
         process="" if life is None else f"{life.pid} on {life.host}",
         models=tuple(
-            ModelProgress(name, steps, 0 if header is None else header.steps, loss)
+            ModelProgress(name, steps, 0 if header is None else header.extra.get(STEPS, header.steps), loss)
             for name, steps, loss in zip(names, history.steps, history.losses, strict=True)
         ),
         rounds=history.rounds,

@@ -94,6 +94,12 @@ class TorchTrainer:
         contents = [encode_spec(make_spec(trained.plan)) for trained in self._trained]
         return [put_once(self._store, Keys.model_spec(content), content) for content in contents]
 
+    def begin(self, jobs: JobPlan) -> None:
+        """From now on jobs are counted as in `jobs`; none of those before may be in flight."""
+        for job in list(self._snapshots):
+            self.retire(job)
+        self._jobs = jobs
+
     def publish(self, job: int) -> None:
         """Makes the snapshot that `job` starts from available to workers: parameters, then float buffers."""
         assert job not in self._snapshots, f"job {job} is published already"

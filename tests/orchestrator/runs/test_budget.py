@@ -1,0 +1,17 @@
+"""A budget ends a run at its price, and not before."""
+
+import pytest
+
+from orchestrator.errors import BudgetSpent
+from orchestrator.prices import Prices
+from orchestrator.runs.budget import Budget
+
+PRICES = Prices(gb_s=0.01, million_requests=1000.0)
+
+
+def test_the_run_ends_when_seconds_and_calls_of_all_lives_cost_the_budget() -> None:
+    budget = Budget(max_usd=1.0, memory_mb=2048, prices=PRICES, billed_s=20.0, invocations=100)
+    budget.check(billed_s=24.0, invocations=10)  # 44 s * 2 GB * 0.01 + 110 * 0.001 = 0.99
+    with pytest.raises(BudgetSpent, match=r"cost \$1\.000000 and may cost \$1 ") as stopped:
+        budget.check(billed_s=24.0, invocations=20)
+    assert stopped.value.exit_code == 5
