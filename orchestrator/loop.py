@@ -13,8 +13,9 @@ from typing import Any
 
 from orchestrator import record as rec
 from orchestrator.errors import GradmuxError, RunStopped
+from orchestrator.held import Held
 from orchestrator.jobs import JobPlan
-from orchestrator.ports import Arrival, Fleet, Trainer
+from orchestrator.ports import Arrival, Fleet, Sums, Trainer
 from orchestrator.rounds import Close, Decode, Rounds, Send
 from orchestrator.schemes.scheme import Decoding, Key, Scheme
 
@@ -60,18 +61,20 @@ class Loop:
         on_step: Callable[[rec.Decoded], None] | None = None,
         should_stop: Callable[[], None] | None = None,
         poll_s: float | None = None,
+        sums: Sums | None = None,
     ) -> None:
         """`asked` hands over (and forgets) what a lazy scheme asked about weights; `on_step` is called after each job;
-        `should_stop` is called between events, at least every `poll_s`, and raises to end the run."""
+        `should_stop` is called between events, at least every `poll_s`, and raises to end the run; `sums` adds results
+        as they come, where the scheme lets it."""
         self._scheme, self._plan, self._rounds, self._fleet, self._trainer = scheme, plan, rounds, fleet, trainer
         self._recorder, self._asked, self._on_step = recorder, asked, on_step
         self._should_stop, self._poll_s = should_stop, poll_s
-        self._results: dict[Key, Any] = {}
+        self._held = Held(scheme, sums)
         self._published: set[int] = set()
         self._applied: list[int] = []
         """jobs whose weights are still held for workers"""
         self._since = _Since()
-        self._held: rec.RoundLine | None = None
+        self._line: rec.RoundLine | None = None
         """the line of a closed round, until the jobs that were due in it are applied"""
         self._loads: dict[int, float] = {}
         self._last_tick_s = -math.inf
@@ -129,7 +132,12 @@ class Loop:
 
     def result(self, key: Key) -> Any:
         """A result that is still held; lazy schemes compare them."""
-        return self._results[key]
+        return self._held[key]
+
+    @property
+    def results_held(self) -> int:
+        """How many results wait for their decode."""
+        return len(self._held)
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -156,7 +164,7 @@ class Loop:
         self._billed_s += arrival.billed_s
         if self._rounds.arrived(arrival):
             for slot, result in arrival.results.items():
-                self._results.setdefault(Key(arrival.round, arrival.worker, slot), result)
+                self._held.put(Key(arrival.round, arrival.worker, slot), result)
 
     def _asked_to_stop(self) -> bool:
         try:
@@ -193,11 +201,10 @@ class Loop:
 
     def _decode(self, action: Decode) -> None:
         decoding = self._scheme.estimate(action.job) if action.estimate else self._scheme.decode(action.job)
-        terms = [(self._results.get(key), weight) for key, weight in decoding.weights.items()]
-        told = self._trainer.step(action.job, terms)
+        told = self._trainer.step(action.job, self._held.terms(action.job, decoding))
         self._rounds.stepped(action.job)
         self._applied.append(action.job)
-        self._drop_results()
+        self._held.drop()
         self._max_residual = max(self._max_residual, decoding.residual)
         self._max_amplification = max(self._max_amplification, decoding.amplification)
         line = self._decoded(action.job, decoding, told)
@@ -222,17 +229,12 @@ class Loop:
             gradient_norm=told.gradient_norm,
         )
 
-    def _drop_results(self) -> None:
-        if self._results:
-            keeps = self._scheme.keeps()
-            self._results = {key: result for key, result in self._results.items() if key in keeps}
-
     def _close(self, close: Close) -> None:
         self._flush()
         self._retire(close)
         self._rounds_closed += 1
         since, self._since = self._since, _Since(decoded=self._since.decoded)
-        self._held = rec.RoundLine(
+        self._line = rec.RoundLine(
             round=close.round,
             start_s=close.start_s,
             end_s=close.end_s,
@@ -256,10 +258,10 @@ class Loop:
 
     def _flush(self) -> None:
         """Writes the line of the round that closed last, with what was decoded since the line before."""
-        if self._held is not None:
+        if self._line is not None:
             decoded, self._since.decoded = self._since.decoded, []
-            self._recorder.write(replace(self._held, decoded=tuple(decoded)))
-            self._held = None
+            self._recorder.write(replace(self._line, decoded=tuple(decoded)))
+            self._line = None
 
     def _finish(self, state: str, reason: str) -> None:
         self._flush()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from orchestrator.schemes.asks import Place
 from orchestrator.schemes.scheme import Slots
 
 
@@ -150,6 +151,18 @@ class Trainer(Protocol):
 
     def retire(self, job: int) -> None:
         """Nobody will refer to the weights that `job` started from any more; it may never have been published."""
+        ...
+
+
+class Sums(Protocol):
+    """Adds results as they arrive; the bits of a sum do not depend on their order."""
+
+    def add(self, place: Place, result: Any) -> None:
+        """Adds one result, with weight 1. Each place is taken once at most."""
+        ...
+
+    def take(self, job: int) -> Any:
+        """The sum of what was added for `job`, as a result; forgets it."""
         ...
 
 

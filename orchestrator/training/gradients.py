@@ -19,6 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.schemes.asks import Place
+
 Vector: TypeAlias = NDArray[Any]
 """float32 or float64."""
 
@@ -77,6 +79,24 @@ def squared_distance(one: CodedResult, other: CodedResult) -> float:
     return float(difference @ difference)
 
 
+class StreamedSums:
+    """`ports.Sums`: one `Combiner` for each job that is under way."""
+
+    def __init__(self) -> None:
+        self._combiners: dict[int, Combiner] = {}
+
+    def add(self, place: Place, result: CodedResult) -> None:
+        if place.job not in self._combiners:
+            self._combiners[place.job] = Combiner(place.count)
+        self._combiners[place.job].add(place.index, result, 1.0)
+
+    def take(self, job: int) -> CodedResult:
+        """An estimate's sum has places that nobody has taken: its tree keeps their room."""
+        combiner = self._combiners.pop(job)
+        combiner.skip_rest()
+        return combiner.total()
+
+
 class Combiner:
     """The same sum, term by term in any order, with the same bits: position i is the i-th term of `combine`.
 
@@ -88,7 +108,7 @@ class Combiner:
         """`positions` is how many terms there will be, absent ones included."""
         assert positions > 0
         self._positions = positions
-        self._open = positions
+        self._open = set(range(positions))
         self._settled: dict[tuple[int, int], _Node | None] = {}
         self._sums: dict[int, NDArray[np.float64]] = {}
         self._kinds: set[_Kind] = set()
@@ -97,7 +117,7 @@ class Combiner:
     @property
     def complete(self) -> bool:
         """Was every position added or skipped?"""
-        return self._open == 0
+        return not self._open
 
     def add(self, position: int, result: CodedResult, weight: float) -> None:
         """Adds one term. The result's memory must not change until its neighbour has come."""
@@ -114,9 +134,14 @@ class Combiner:
         """Nothing will come at this position."""
         self._settle(position, None)
 
+    def skip_rest(self) -> None:
+        """Nothing more will come."""
+        for position in sorted(self._open):
+            self.skip(position)
+
     def total(self) -> CodedResult:
         """The sum, once complete. Raises ValueError when every position was skipped."""
-        assert self.complete, f"{self._open} of {self._positions} positions are open"
+        assert self.complete, f"{len(self._open)} of {self._positions} positions are open"
         ((_, root),) = self._settled.items()
         if root is None:
             raise ValueError("nothing to combine: no result has a weight")
@@ -125,9 +150,7 @@ class Combiner:
 
     def _settle(self, position: int, node: _Node | None) -> None:
         """Puts a node in its place and joins it with its neighbour as far up as possible."""
-        assert 0 <= position < self._positions
-        assert (0, position) not in self._settled
-        self._open -= 1
+        self._open.remove(position)
         level, index = 0, position
         while (1 << level) < self._positions:
             sibling = (level, index ^ 1)

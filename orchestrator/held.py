@@ -1,0 +1,62 @@
+"""The results that a run holds: until their job decodes, or, where their weight is known on arrival, not at all.
+
+A scheme that `Adds` names the place of a result in its job's sum; such results go to `ports.Sums` as they come, which
+gives the same bits in any order, and what no decode will use is dropped at once. All others wait here for their
+decode. Never looks into a result. Read next: `loop.py`, `schemes/asks.py`, `training/gradients.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.ports import Sums
+from orchestrator.schemes.asks import Adds
+from orchestrator.schemes.scheme import Decoding, Key, Scheme
+
+
+class Held:
+    """Results by key, or sums by job."""
+
+    def __init__(self, scheme: Scheme, sums: Sums | None = None) -> None:
+        """`sums` None: everything is held until its job decodes."""
+        self._scheme = scheme
+        self._adding = scheme if sums is not None and isinstance(scheme, Adds) and scheme.adds else None
+        self._sums = sums
+        self._results: dict[Key, Any] = {}
+        self._added: dict[int, set[Key]] = {}
+        """job -> results that its sum has in it"""
+
+    def __getitem__(self, key: Key) -> Any:
+        return self._results[key]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def put(self, key: Key, result: Any) -> None:
+        """A result that the scheme has just heard of; a repeated key changes nothing."""
+        if self._adding is None:
+            self._results.setdefault(key, result)
+            return
+        place = self._adding.place(key)
+        if place is None:
+            return
+        added = self._added.setdefault(place.job, set())
+        if key not in added:
+            assert self._sums is not None
+            self._sums.add(place, result)
+            added.add(key)
+
+    def terms(self, job: int, decoding: Decoding) -> list[tuple[Any, float]]:
+        """What the trainer combines for a job that decodes now: (result or None, weight)."""
+        added = self._added.pop(job, None)
+        if added is None:
+            return [(self._results.get(key), weight) for key, weight in decoding.weights.items()]
+        assert added == decoding.weights.keys(), f"job {job}: its decode does not use just what was added"
+        assert self._sums is not None
+        return [(self._sums.take(job), 1.0)]
+
+    def drop(self) -> None:
+        """Forgets what no later decode will use."""
+        if self._results:
+            keeps = self._scheme.keeps()
+            self._results = {key: result for key, result in self._results.items() if key in keeps}
