@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench docs clean
+.PHONY: help install demo test check format bench soak docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -38,6 +38,9 @@ format: $(STAMP) ## Format the code and mend what lint can mend
 
 bench: $(STAMP) ## Run the benchmarks: our figure beside the peer's, in one run
 	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: $(STAMP) ## Train for 20 minutes under all faults at once, killing and resuming; other lengths: ARGS="--minutes 5"
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 docs: $(STAMP) ## Write docs/cli.md and docs/schemes.md anew from the commands' help texts and the registry
 	@$(BIN)/python -m scripts.cli_docs

@@ -41,6 +41,8 @@ class PlaceNote:
     function: str = ""
     timeout_s: float = 60.0
     """of the function: how long an invocation can still run"""
+    lambda_url: str | None = None
+    """None: as AWS's own tools find it"""
 
 
 @dataclass(frozen=True, slots=True)
