@@ -89,6 +89,9 @@ PROTOCOL = 1
 MAX_REQUEST_BYTES = 6_291_456
 """AWS: the JSON of a synchronous request, at most (of an Event invocation: 1 MB)."""
 
+LONG_REPLY_BYTES = 4096
+"""From here on it pays to decode buffers where they stand (`cut_texts`)."""
+
 OPERATIONS = ("gradient", "warm", "reduce")
 REPLY_MODES = ("auto", "inline", "s3")
 STATUSES = ("ok", "skipped", "failed", "cancelled")
@@ -325,7 +328,7 @@ def parse_reply(body: object) -> Reply:
     Result buffers are decoded from base64 but not looked into: that is `decode_result`, result by result.
     """
     buffers: Mapping[str, memoryview] = {}
-    if isinstance(body, bytes | bytearray):
+    if isinstance(body, bytes | bytearray) and len(body) > LONG_REPLY_BYTES:
         body, buffers = cut_texts(body, "buffer")
     fields = Fields(_loaded(body, "reply"), "reply")
     _check_version(fields, "this client", "redeploy the worker image")

@@ -45,16 +45,17 @@ class Fields:
 
     def take(self, name: str) -> Any:
         """The raw value of a field that must be there."""
-        if name not in self._left:
-            raise ContractError(f"{self.where}: field {name!r} is missing")
-        return self._left.pop(name)
+        try:
+            return self._left.pop(name)
+        except KeyError:
+            raise ContractError(f"{self.where}: field {name!r} is missing") from None
 
     def has(self, name: str) -> bool:
         """Whether the field is there and not null. A null is taken, so that `done()` accepts it."""
-        if self._left.get(name) is not None:
-            return True
-        self._left.pop(name, None)
-        return False
+        if self._left.get(name) is None:
+            self._left.pop(name, None)
+            return False
+        return True
 
     def text(self, name: str, empty: bool = False) -> str:
         """A string, not empty unless `empty`, without lone surrogates (which have no UTF-8 and so cannot go on)."""
@@ -68,7 +69,7 @@ class Fields:
     def integer(self, name: str, minimum: int = 0) -> int:
         """A whole number from `minimum` to 2^63 - 1; true and false are not numbers."""
         value = self.take(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= MAX_INTEGER:
+        if type(value) is not int or not minimum <= value <= MAX_INTEGER:
             raise self.wrong(name, f"an integer from {minimum} to 2^63-1", value)
         return value
 
@@ -124,7 +125,9 @@ class Fields:
 
 def finite(value: object) -> float | None:
     """The value as a float; None when it is no number, or not finite."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if type(value) is not int:
         return None
     try:
         number = float(value)

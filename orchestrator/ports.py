@@ -74,6 +74,25 @@ class Arrival:
     """one line, or the worker's traceback"""
     epoch: int = 0
 
+    def stamped(self, at_s: float) -> Arrival:
+        """The same, at another instant."""
+        return Arrival(
+            self.round,
+            self.worker,
+            self.attempt,
+            at_s,
+            self.outcome,
+            self.slots,
+            self.results,
+            self.skipped,
+            self.final,
+            self.billed_s,
+            self.worker_s,
+            self.cold,
+            self.error,
+            self.epoch,
+        )
+
 
 class Fleet(Protocol):
     """Invokes workers and owns the clock. All implementations pass `tests/orchestrator/fleet_contract.py`.

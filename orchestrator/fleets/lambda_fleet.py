@@ -187,13 +187,14 @@ class LambdaFleet:
 
     async def _ask(self, body: bytes, target: Target, patience: Patience) -> Answer:
         """Posts until the call has run, or may have, or patience is over."""
-        backoff = Backoff(patience, self.now(), self._randomness)
-        while True:
-            answer = await self._post(body, target)
+        start_s, backoff = self.now(), None
+        while (answer := await self._post(body, target)).verdict is not Verdict.ANSWERED:
+            backoff = backoff or Backoff(patience, start_s, self._randomness)
             wait_s = backoff.wait_s(answer.verdict, self.now())
             if wait_s is None:
-                return answer
+                break
             await asyncio.sleep(wait_s)
+        return answer
 
     async def _post(self, body: bytes, target: Target) -> Answer:
         """Exactly one POST, and what became of it."""

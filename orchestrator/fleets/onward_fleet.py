@@ -36,7 +36,9 @@ class OnwardFleet:
 
     def next(self, until_s: float | None) -> Arrival | None:
         arrival = self._fleet.next(until_s)
-        return None if arrival is None else replace(arrival, round=arrival.round - self.first)
+        if arrival is None or self.first == 0:
+            return arrival
+        return replace(arrival, round=arrival.round - self.first)
 
     def close(self) -> None:
         self._fleet.close()

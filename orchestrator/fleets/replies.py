@@ -117,17 +117,16 @@ class ReplyReader:
 
     def parse(self, call: Invocation, answer: Answer) -> Reply | Arrival:
         """The reply, or why there is none. Raises PreflightError when the worker speaks another contract version."""
-        report = Report.of(answer.log_result)
         if answer.function_error:
-            outcome, error = _function_failure(answer, report)
-            return ended(call, outcome, error, report)
+            report = Report.of(answer.log_result)
+            return ended(call, *_function_failure(answer, report), report)
         try:
             reply = parse_reply(answer.body)
             self._check_identity(call, reply)
         except VersionError as error:
             raise PreflightError(str(error)) from error
         except ContractError as error:
-            return ended(call, Outcome.FAILED, f"reply: {error}", report)
+            return ended(call, Outcome.FAILED, f"reply: {error}", Report.of(answer.log_result))
         return reply
 
     def finish(self, call: Invocation, reply: Reply, log_result: str) -> Arrival:

@@ -39,10 +39,18 @@ def test_early_messages_leave_their_invocation_in_flight() -> None:
     inbox = Inbox()
     inbox.expect(1)
     inbox.put(arrival(0, final=False))
-    assert inbox.in_flight == 1
+    threading.Timer(0.01, lambda: inbox.put(arrival(0))).start()
+    taken = [inbox.take(None) for _ in range(3)]
+    assert [None if a is None else a.final for a in taken] == [False, True, None]
+
+
+def test_what_came_before_trouble_is_not_taken_any_more() -> None:
+    inbox = Inbox()
+    inbox.expect(2)
     inbox.put(arrival(0))
-    assert inbox.in_flight == 0
-    assert [a.final for a in (inbox.take(None), inbox.take(None)) if a is not None] == [False, True]
+    inbox.fail(PreflightError("gone"))
+    with pytest.raises(PreflightError, match="gone"):
+        inbox.take(None)
 
 
 def test_what_came_after_until_stays() -> None:
@@ -66,8 +74,11 @@ def test_trouble_wakes_who_waits_and_is_raised() -> None:
         inbox.take(inbox.now() + 10)
 
 
-def test_abandoning_wakes_who_waits() -> None:
+def test_nothing_is_taken_from_an_abandoned_inbox() -> None:
     inbox = Inbox()
-    inbox.expect(1)
-    threading.Timer(0.01, inbox.abandon).start()
+    inbox.expect(2)
+    inbox.put(arrival(0))
+    inbox.abandon()
+    inbox.put(arrival(1))
     assert inbox.take(None) is None
+    assert inbox.take(inbox.now() + 60) is None
