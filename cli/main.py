@@ -30,6 +30,7 @@ COMMANDS = (
     "replay-task",
     "probe",
     "simulate",
+    "tune",
     "schemes",
     "profile",
     "data",

@@ -23,8 +23,8 @@ SUFFIXES = (".png", ".svg")
 
 def save_heat_map(profile: DelayProfile, path: Path | str) -> None:
     """Workers from left to right, rounds from top to bottom, seconds as colour, logarithmic; failed ones are red."""
-    target = _target(path)
-    figure = _figure()
+    target = picture_path(path)
+    figure = new_figure()
     axes = figure.add_subplot()
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm
@@ -45,8 +45,8 @@ def save_heat_map(profile: DelayProfile, path: Path | str) -> None:
 
 def save_tail_plot(profiles: Sequence[DelayProfile], path: Path | str) -> None:
     """Share of the answers that take longer than so many seconds, both logarithmic; one line per profile."""
-    target = _target(path)
-    figure = _figure()
+    target = picture_path(path)
+    figure = new_figure()
     axes = figure.add_subplot()
     for index, profile in enumerate(profiles):
         delays_s = np.sort(profile.delays_s[usable_answers(profile)])
@@ -58,7 +58,8 @@ def save_tail_plot(profiles: Sequence[DelayProfile], path: Path | str) -> None:
     figure.savefig(target)
 
 
-def _target(path: Path | str) -> Path:
+def picture_path(path: Path | str) -> Path:
+    """`path`, if a picture can be written there. Raises: ConfigError in one line."""
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{target.name}: a picture is written as {' or '.join(SUFFIXES)}")
@@ -67,7 +68,8 @@ def _target(path: Path | str) -> Path:
     return target
 
 
-def _figure() -> Figure:
+def new_figure() -> Figure:
+    """An empty figure. Raises: ConfigError when matplotlib is not there."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -46,7 +46,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """Tuned on one half of the rounds and run on the other, and the other way round."""
+    """Searched on one half of the rounds and run on the other, and the other way round.
+
+    The search is over the schemes that came close on the whole profile.
+    """
 
     loss: float
     """mean loss against the best of the half it was run on, as a share of that"""

@@ -8,8 +8,6 @@ Knows no schemes. Read next: `tuner.py`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from orchestrator.evaluate import Batch
@@ -85,32 +83,19 @@ def resample(material: Material, rounds: int, rng: np.random.Generator) -> Mater
     return material.rows(np.where(unseen, slow_s, delays_s))
 
 
-def cross_validate(finalists: Finalists, material: Material, options: TuneOptions) -> CrossValidation | None:
-    """What it costs to tune on one half of the rounds and to run on the other."""
+def cross_validate(tried: list[Tried], material: Material, options: TuneOptions) -> CrossValidation | None:
+    """What it costs to search on one half of the rounds and to run on the other; None with too few rounds."""
     half = len(material.delays_s) // 2
     if half < MIN_HALF:
         return None
-    halves = [material.rows(rows) for rows in np.array_split(material.delays_s, 2)]
-    values = []
-    for part in halves:
-        if options.resamples:
-            values.append(_means(Resampled(finalists, part, _fewer(options))))
-        else:
-            values.append(finalists.play(part, options))
-    losses = [_loss(values[tuned], values[1 - tuned], options) for tuned in range(2)]
+    every = Finalists(tried, [(place, column) for place, each in enumerate(tried) for column in range(each.batch.size)])
+    halves = [every.play(material.rows(rows), options) for rows in np.array_split(material.delays_s, 2)]
+    losses = [_loss(halves[searched], halves[1 - searched], options) for searched in range(2)]
     return CrossValidation(float(np.mean(losses)), half)
 
 
-def _fewer(options: TuneOptions) -> TuneOptions:
-    return replace(options, resamples=max(1, options.resamples // 4))
-
-
-def _means(resampled: Resampled) -> tuple[FloatArray, FloatArray]:
-    return resampled.total_s.mean(axis=0), resampled.cost_usd.mean(axis=0)
-
-
-def _loss(tuned: tuple[FloatArray, FloatArray], run: tuple[FloatArray, FloatArray], options: TuneOptions) -> float:
-    """What is lost on `run` by what is best on `tuned`, as a share."""
+def _loss(searched: tuple[FloatArray, FloatArray], run: tuple[FloatArray, FloatArray], options: TuneOptions) -> float:
+    """What is lost on `run` by what is best on `searched`, as a share."""
     own, other = (0, 1) if options.objective == "time" else (1, 0)
-    chosen = settle(tuned[own], tuned[other])
+    chosen = settle(searched[own], searched[other])
     return float(run[own][chosen] / run[own].min() - 1.0)

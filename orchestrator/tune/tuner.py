@@ -10,8 +10,9 @@ It reports the best even when that is `uncoded`. Read next: `search.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,7 +35,8 @@ TOLERABLE_LOSS = 0.05
 """by cross-validation, above which the profile counts as too short for its choice"""
 PARETO = 24
 """points of the front that are reported, at most"""
-Pick = tuple[int, int]
+Point = TypeVar("Point")
+Pick: TypeAlias = tuple[int, int]
 """(place in the list of what was tried, column)"""
 
 
@@ -74,7 +76,9 @@ class _Tuning:
     def choose(self) -> tuple[Pick, dict[Pick, Spread], CrossValidation | None]:
         """The best pick, how the finalists' times vary, and what cross-validation says."""
         finalists = Finalists(self.tried, self._close())
-        validation = cross_validate(finalists, self._material, self._options)
+        rivals = {self.tried[place].batch.scheme for place, _ in finalists.picks}
+        of_rivals = [each for each in self.tried if each.batch.scheme in rivals]
+        validation = cross_validate(of_rivals, self._material, self._options)
         if not self._options.resamples:
             return self._ranked[0], {}, validation
         resampled = Resampled(finalists, self._material, self._options)
@@ -177,11 +181,11 @@ def front(first: FloatArray, second: FloatArray) -> list[int]:
     return found
 
 
-def thin(places: list[int], most: int) -> list[int]:
+def thin(points: Sequence[Point], most: int) -> Sequence[Point]:
     """At most so many, evenly spread, with the first and the last."""
-    if len(places) <= most:
-        return places
-    return [places[round(at)] for at in np.linspace(0, len(places) - 1, most)]
+    if len(points) <= most:
+        return points
+    return [points[round(at)] for at in np.linspace(0, len(points) - 1, most)]
 
 
 def _doubts(validation: CrossValidation | None) -> tuple[str, ...]:

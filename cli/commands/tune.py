@@ -1,0 +1,151 @@
+"""`gradmux tune`: the scheme, its parameters and the number of workers for a job, from a delay profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from cli.options import Settings, command, pass_settings
+from cli.output import facts, print_json, stderr, stdout, table
+from orchestrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from orchestrator.tune import Choice, TuneResult
+
+COLUMNS = ("scheme", "parameters", "n", "time s", "load x n", "in flight", "billed s", "cost $")
+RIGHT = COLUMNS[2:]
+FRONT_SHOWN = 8
+
+
+@command("tune", example="gradmux tune measured.npz --models 4 --concurrency 256 --slope 1.1 --plot front.png")
+@click.argument("profile")
+@click.option("--jobs", default=100, show_default=True, type=click.IntRange(1), help="J, gradients to judge by.")
+@click.option("--models", default=4, show_default=True, type=click.IntRange(1), help="M, models side by side.")
+@click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight at most (else the columns).")
+@click.option("--workers", default="auto", show_default=True, metavar="auto|N,N,...", help="n to try.")
+@click.option("--slope", "slope_s", type=float, help="Seconds per unit of load (else the profile's own).")
+@click.option("--base-load", type=click.FloatRange(0), help="Load that the delays stand for (else the profile's own).")
+@click.option("--in-flight-cap", type=click.FloatRange(0, 1), help="Share of n that may still run when a round closes.")
+@click.option("--max-load", type=float, help="Largest load, as a multiple of 1/n.")
+@click.option("--objective", type=click.Choice(["time", "cost"]), default="time", show_default=True)
+@click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
+@click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
+@click.option("--mu", default=1.0, show_default=True, type=click.FloatRange(0), help="For --wait mu.")
+@click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10240), help="Of a worker.")
+@click.option("--prices", type=click.Path(dir_okay=False, path_type=Path), help="A table of prices in TOML.")
+@click.option("--resamples", default=20, show_default=True, type=click.IntRange(0), help="Resampled profiles.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draws the front: .png or .svg.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@pass_settings
+def tune_command(
+    settings: Settings,
+    profile: str,
+    jobs: int,
+    models: int,
+    concurrency: int | None,
+    workers: str,
+    slope_s: float | None,
+    base_load: float | None,
+    in_flight_cap: float | None,
+    max_load: float | None,
+    objective: Literal["time", "cost"],
+    schemes: str | None,
+    wait: str,
+    mu: float,
+    memory_mb: int,
+    prices: Path | None,
+    resamples: int,
+    plot: Path | None,
+    seed: int,
+) -> None:
+    """Search schemes, parameters and numbers of workers over PROFILE (a file, or a generator's name)."""
+    from cli.profiles import find_profile
+    from orchestrator.policies import Earliest, Mu
+    from orchestrator.prices import PRICES, load_prices
+    from orchestrator.tune import SCHEMES, TuneOptions, tune
+
+    options = TuneOptions(
+        jobs=jobs,
+        models=models,
+        concurrency=concurrency,
+        workers=_numbers(workers),
+        slope_s=slope_s,
+        base_load=base_load,
+        in_flight_cap=in_flight_cap,
+        max_load=max_load,
+        objective=objective,
+        schemes=SCHEMES if schemes is None else tuple(name.strip() for name in schemes.split(",")),
+        wait=Mu(mu) if wait == "mu" else Earliest(),
+        memory_mb=memory_mb,
+        prices=PRICES if prices is None else load_prices(prices),
+        resamples=resamples,
+        seed=seed,
+    )
+    if plot is not None:
+        from orchestrator.delays.plots import picture_path
+
+        picture_path(plot)  # a mistake in it is told before the search
+    widest = max(concurrency or 0, *(options.workers or (0,)))
+    result = tune(find_profile(profile, workers=widest or 256, seed=seed), options)
+    if plot is not None:
+        from orchestrator.tune.plot import save_front
+
+        save_front(result, plot)
+    if settings.json:
+        print_json(result.to_dict())
+    else:
+        _tell(result)
+        for warning in result.warnings:
+            stderr(settings).print(f"note: {warning}")
+
+
+def _numbers(text: str) -> tuple[int, ...] | None:
+    """`8,16` as numbers; None for `auto`. Raises: ConfigError in one line."""
+    if text == "auto":
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise ConfigError(f"--workers {text}: must be auto, or whole numbers with commas, for example 16,32") from error
+
+
+def _tell(result: TuneResult) -> None:
+    from orchestrator.tune.tuner import thin
+
+    by_hand = [_row(choice, name) for name, choice in result.baselines.items() if choice is not None]
+    shown = thin(result.pareto, FRONT_SHOWN)
+    console = stdout()
+    console.print(table(COLUMNS, [_row(result.best)], title=f"chosen by {result.objective}", right=RIGHT))
+    console.print(table(COLUMNS, [_row(choice) for choice in result.choices], title="best of each scheme", right=RIGHT))
+    console.print(table(COLUMNS, by_hand, title="by hand", right=RIGHT))
+    console.print(table(COLUMNS, [_row(choice) for choice in shown], title="faster costs more", right=RIGHT))
+    console.print(facts(_figures(result)))
+
+
+def _figures(result: TuneResult) -> list[tuple[str, str]]:
+    told = [("evaluated", f"{result.evaluated:,} parameter sets in {result.elapsed_s:.1f} s")]
+    if result.best.spread is not None:
+        spread = result.best.spread
+        told.append(
+            ("over resamples", f"{spread.mean_s:.2f} s, nine in ten {spread.low_s:.2f} to {spread.high_s:.2f} s")
+        )
+    if result.cross_validation is not None:
+        loss = result.cross_validation.loss
+        told.append(("cross-validation", f"loses {loss:.1%} on rounds that it was not tuned on"))
+    return told
+
+
+def _row(choice: Choice, name: str | None = None) -> tuple[str, ...]:
+    params = ", ".join(f"{key}={value}" for key, value in choice.params.items() if key != "per_job")
+    return (
+        name or choice.scheme,
+        params,
+        str(choice.workers),
+        f"{choice.total_s:.2f}",
+        f"{choice.load * choice.workers:.2f}",
+        str(choice.in_flight_max),
+        f"{choice.billed_s:.1f}",
+        f"{choice.cost_usd:.4f}",
+    )

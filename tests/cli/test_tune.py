@@ -1,0 +1,66 @@
+"""`gradmux tune`: tables for people, one document for programs, one line per mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.main import run
+
+QUICK = ["--jobs", "16", "--slope", "1", "--resamples", "3", "--workers", "4,8"]
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    path = tmp_path / "measured.npz"
+    delays = np.random.default_rng(0).lognormal(0.0, 0.5, (20, 12))
+    np.savez(path, delays=delays, load=0.1)
+    return path
+
+
+def test_json_is_one_document_with_the_names_of_the_contract(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", str(profile), *QUICK, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    best = {"scheme", "params", "workers", "total_s", "load", "in_flight_max", "billed_s", "cost_usd"}
+    assert best <= set(told["best"])
+    assert {"choices", "pareto", "baselines", "evaluated", "elapsed_s"} <= set(told)
+    assert set(told["baselines"]) == {"uncoded", "independent", "backup"}
+    assert told["best"]["workers"] in (4, 8)
+
+
+def test_tables_and_a_picture(profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "front.svg"
+    assert run(["tune", str(profile), *QUICK, "--plot", str(picture)]) == 0
+    out = capsys.readouterr().out
+    for text in ("chosen by time", "by hand", "independent", "parameter sets", "cross-validation"):
+        assert text in out
+    assert picture.read_text().lstrip().startswith("<?xml")
+
+
+def test_a_note_is_made_of_what_to_doubt(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", str(profile), "--jobs", "8", "--resamples", "0", "--workers", "4", "--schemes", "uncoded"]) == 0
+    assert "--slope" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--workers", "many"], "must be auto, or whole numbers"),
+        (["--workers", "99"], "do not fit concurrency = 12"),
+        (["--max-load", "0.2"], "nothing satisfies that"),
+        (["--schemes", "agc"], "agc cannot be tuned"),
+        (["--plot", "front.txt"], "a picture is written as .png or .svg"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    profile: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    base = ["--jobs", "8", "--resamples", "0", "--slope", "1"]
+    assert run(["tune", str(profile), *base, *arguments]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert len(err.strip().splitlines()) == 1
