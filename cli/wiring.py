@@ -62,7 +62,7 @@ from orchestrator.store import Keys, S3Store
 from orchestrator.training.checkpoint import save_weights
 from orchestrator.training.data import Dataset, put_dataset
 from orchestrator.training.distances import DistanceTrainer
-from orchestrator.training.gradients import CodedResult
+from orchestrator.training.gradients import CodedResult, StreamedSums
 from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from orchestrator.training.trainer import TorchTrainer
 
@@ -234,6 +234,7 @@ class _Run:
             on_step=self.on_step,
             should_stop=check,
             poll_s=POLL_S,
+            sums=StreamedSums(),
         )
         drain_s, reason = (config.cluster.timeout_s, "") if last else (math.inf, "a segment; the run goes on")
         try:
@@ -287,7 +288,7 @@ class _Run:
             orders=[prepared.order] * prepared.plan.models,
             weights=trainer.weights,
             seed=prepared.config.training.seed,
-            wire=Wire(dtype=prepared.wire_dtype(scheme)),
+            wire=Wire(dtype=prepared.wire_dtype(scheme), post=prepared.config.cluster.invoke == "event"),
         )
         return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
 

@@ -47,6 +47,7 @@ from lambda_worker.messages import (
 __all__ = [
     "DTYPES",
     "FIXED_SUMS",
+    "MAX_EVENT_BYTES",
     "MAX_REPLY_BYTES",
     "MAX_REQUEST_BYTES",
     "PROTOCOL",
@@ -87,7 +88,9 @@ __all__ = [
 
 PROTOCOL = 1
 MAX_REQUEST_BYTES = 6_291_456
-"""AWS: the JSON of a synchronous request, at most (of an Event invocation: 1 MB)."""
+"""AWS: the JSON of a synchronous request, at most."""
+MAX_EVENT_BYTES = 1_048_576
+"""AWS: the JSON of an Event invocation, at most."""
 
 LONG_REPLY_BYTES = 4096
 """From here on it pays to decode buffers where they stand (`cut_texts`)."""

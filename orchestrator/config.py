@@ -38,6 +38,8 @@ class ClusterConfig(Section):
     """tries per worker and round, failures and backups together"""
     memory_mb: Annotated[int, Field(ge=128, le=10_240)] = 2048
     timeout_s: Annotated[float, Field(gt=0, le=900)] = 60
+    invoke: Literal["request", "event"] = "request"
+    """how workers answer: on the connection that asked, or, for rounds that outlast idle connections, through S3"""
     patience_s: Annotated[float, Field(ge=0)] = 300
     """how long trouble is waited out that hits every call (throttling, no network, expired credentials)"""
     function: str = "gradmux-worker"

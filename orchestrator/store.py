@@ -83,6 +83,11 @@ class Keys:
         shard = hashlib.blake2b(f"{round}/{worker}".encode(), digest_size=1).hexdigest()
         return f"{self.results}{shard}/"
 
+    def mail(self, epoch: int, round: int) -> str:
+        """The same, where the client looks for what the workers of a whole round put there."""
+        shard = hashlib.blake2b(f"{epoch}/{round}".encode(), digest_size=1).hexdigest()
+        return f"{self.results}{shard}/{epoch}-{round}/"
+
     def reduced(self, epoch: int, job: int, part: int) -> str:
         """One slice of a job's gradient, summed by a worker."""
         return f"{self.results}sums/{epoch}/{job}/{part}"

@@ -6,7 +6,7 @@ Knows nothing of the rest of the contract. Read next: `invocation.py`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -14,6 +14,7 @@ import orjson
 FIELD = re.compile(rb'[{,]\s*"(op|round|worker|attempt|load)"\s*:\s*("[^"\\]*"|-?[0-9.eE+-]+)\s*(?=[,}])')
 NESTED = re.compile(rb"[{\[]")
 HEAD_BYTES = 1024
+EARLY = re.compile(rb'"early":\s*true')
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +27,45 @@ class EventFields:
     """from 1"""
     load: float = 0.0
     """fraction of one batch"""
+    early_load: float | None = None
+    """what part of `load` is done when the first message goes to S3, before the answer; None: all is in the answer"""
 
 
 def event_fields(payload: bytes | bytearray) -> EventFields | None:
     """The fields of a coded-gradient request; None for any other event, which gets no delay, fault or affinity.
 
-    A "warm" request is such an event too: it stands in no round.
+    Requests to warm up or to sum results are such events too: they stand in no round.
     """
     nested = NESTED.search(payload, payload.find(b"{") + 1, HEAD_BYTES)
     end = nested.start() if nested else min(len(payload), HEAD_BYTES)
     found: dict[str, object] = {key.decode(): orjson.loads(value) for key, value in FIELD.findall(payload, 0, end)}
     if len(found) < 5 and len(payload) > end:
         found = _parsed(payload)
-    return _checked(found)
+    fields = _checked(found)
+    if fields is not None and EARLY.search(payload):
+        return replace(fields, early_load=fields.load * first_share(_parsed(payload)))
+    return fields
+
+
+def first_share(event: dict[str, object]) -> float:
+    """What part of an event's rows its first message covers, in a request of the contract; 1 in any other."""
+    tasks = event.get("tasks")
+    if not isinstance(tasks, list) or not tasks:
+        return 1.0
+    try:
+        rows = [(task["message"], sum(_rows(chunk["rows"]) for chunk in task["chunks"])) for task in tasks]
+    except (KeyError, TypeError):
+        return 1.0
+    first = min(message for message, _ in rows)
+    return sum(count for message, count in rows if message == first) / max(1, sum(count for _, count in rows))
+
+
+def _rows(rows: dict[str, object]) -> int:
+    """How many there are: a range, or base64 of numbers of four bytes."""
+    ids, lo, hi = rows.get("ids"), rows.get("lo"), rows.get("hi")
+    if isinstance(ids, str):
+        return len(ids) * 3 // 16
+    return hi - lo if isinstance(lo, int) and isinstance(hi, int) else 0
 
 
 def _parsed(payload: bytes | bytearray) -> dict[str, object]:
@@ -52,7 +79,7 @@ def _parsed(payload: bytes | bytearray) -> dict[str, object]:
 
 def _checked(found: dict[str, object]) -> EventFields | None:
     round, worker, attempt, load = (found.get(name) for name in ("round", "worker", "attempt", "load"))
-    if not isinstance(round, int) or not isinstance(worker, int) or found.get("op") == "warm":
+    if not isinstance(round, int) or not isinstance(worker, int) or found.get("op") in ("warm", "reduce"):
         return None
     return EventFields(
         round=max(0, round),

@@ -125,24 +125,41 @@ class Invoker:
     async def _run_with_delay(self, call: Call, sandbox: Sandbox) -> Run:
         """Runs the handler, then waits outside the slot until the injected delay is over, or the function's timeout.
 
-        Both are scaled real time. A worker that dies answers at once.
+        What the handler puts into S3 must not be there before the delay is over, either: then part of it, or all, comes
+        first. Both are scaled real time. A worker that dies answers at once.
         """
-        delay_s = self._delay_s(call)
+        delay_s, before_s = self._delay_s(call), self._delay_before_s(call)
         timeout_s = self.config.timeout_s * self.config.delays.time_scale
         too_slow = delay_s > timeout_s or call.fault is FaultKind.TIMEOUT
+        if before_s > 0.0:
+            await self._until(call.accepted + min(before_s, timeout_s))
+        if too_slow and call.event:
+            return self._time_out(call, sandbox, timeout_s)
         run = await self._runner.run(call, sandbox)
         if run.status is not None and not too_slow:
             return run
         await self._until(call.accepted + (timeout_s if too_slow else delay_s))
         if too_slow:
-            self._pool.kill(sandbox, Verdict.TIMED_OUT)
-            return Run(answers.timed_out(call.request_id, self.config.timeout_s), timeout_s, "timeout")
+            return self._time_out(call, sandbox, timeout_s)
         run.duration_s = max(run.duration_s, delay_s)
         return run
+
+    def _time_out(self, call: Call, sandbox: Sandbox, timeout_s: float) -> Run:
+        self._pool.kill(sandbox, Verdict.TIMED_OUT)
+        return Run(answers.timed_out(call.request_id, self.config.timeout_s), timeout_s, "timeout")
 
     def _delay_s(self, call: Call) -> float:
         at = call.fields
         return self.config.delays.delay_s(at.round, at.worker, at.attempt, at.load) if at else 0.0
+
+    def _delay_before_s(self, call: Call) -> float:
+        """The part of the delay before anything that the handler does may be seen."""
+        at = call.fields
+        if call.event:
+            return self._delay_s(call)
+        if at is None or at.early_load is None:
+            return 0.0
+        return self.config.delays.delay_s(at.round, at.worker, at.attempt, at.early_load)
 
     async def _until(self, when: float) -> None:
         """Never returns early, even if the loop's timers do."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
 
-from lambda_worker.contract import MAX_REQUEST_BYTES, Request, encode_request
+from lambda_worker.contract import MAX_EVENT_BYTES, MAX_REQUEST_BYTES, Request, encode_request
 from orchestrator.errors import ConfigError
 from orchestrator.fleets.replies import Verdict
 from orchestrator.ports import Invocation, Outcome
@@ -46,11 +46,11 @@ class MakesRequests(Protocol):
 
 def request_body(request: Request) -> bytes:
     """The JSON of a request. Raises ConfigError when AWS would not take it."""
-    body = encode_request(request)
-    if len(body) > MAX_REQUEST_BYTES:
+    body, most = encode_request(request), MAX_EVENT_BYTES if request.reply.post else MAX_REQUEST_BYTES
+    if len(body) > most:
         raise ConfigError(
             f"round {request.round}, worker {request.worker}: its request has {len(body)} bytes, AWS takes "
-            f"{MAX_REQUEST_BYTES}: use more workers, a smaller batch, or weights through S3"
+            f"{most}: use more workers, a smaller batch, or weights through S3"
         )
     return body
 

@@ -13,6 +13,7 @@ import random
 import ssl
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ import botocore.session
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
-from lambda_worker.contract import Request
+from lambda_worker.contract import Request, reply_key
 from orchestrator.aws import find_credentials, new_session, resolve_endpoint
 from orchestrator.errors import PreflightError
 from orchestrator.fleets.background import BackgroundLoop
@@ -36,9 +37,11 @@ from orchestrator.fleets.calling import (
     request_body,
 )
 from orchestrator.fleets.credentials import CredentialSource, CredentialTrouble
+from orchestrator.fleets.early import EarlyMessages
 from orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
 from orchestrator.fleets.http_dial import Dialer, Route
 from orchestrator.fleets.inbox import Inbox
+from orchestrator.fleets.mailbox import Mailbox
 from orchestrator.fleets.replies import Answer, ReplyReader, Verdict, ended
 from orchestrator.fleets.signing import DATE_REFUSALS, Clock, Signer, Target
 from orchestrator.ports import Arrival, Invocation, Store
@@ -63,19 +66,24 @@ class LambdaFleet:
         endpoint_url: str | None = None,
         patience: Patience | None = None,
         log_tail: bool = True,
+        silence_s: float = SILENCE_S,
         seed: int | None = None,
     ) -> None:
         """Opens no connection yet.
 
-        `store` is where workers spill results. `endpoint_url` None: AWS_ENDPOINT_URL_LAMBDA, AWS_ENDPOINT_URL, the
-        profile, or AWS itself. `log_tail` asks for Lambda's own account of time and memory with every answer; without
-        it bills are estimated from the workers' clocks. `seed` is that of the jitter.
+        `store` is where workers spill results, and put what they answer to requests whose reply is to be posted: these
+        are invoked as events. `endpoint_url` None: AWS_ENDPOINT_URL_LAMBDA, AWS_ENDPOINT_URL, the profile, or AWS
+        itself. `log_tail` asks for Lambda's own account of time and memory with every answer; without it, and of
+        events, bills are estimated from the workers' clocks. `silence_s` is how long beyond the function's timeout an
+        answer is waited for; `seed` is that of the jitter.
         Raises: PreflightError without region or credentials.
         """
         session = session or new_session()
         self.endpoint = resolve_endpoint(session, "lambda", endpoint_url)
         self._function, self._requests, self._reader = function, requests, ReplyReader(run, store)
         self._target = self._target_of("RequestResponse", log_tail)
+        self._event = self._target_of("Event", False)
+        self._silence_s = function.timeout_s + silence_s
         self._route = _route(session, self.endpoint.url)
         self._signer, self._clock = Signer("lambda", self.endpoint.region), Clock()
         self._patience, self._randomness = patience or Patience(), random.Random(seed)
@@ -86,6 +94,7 @@ class LambdaFleet:
         """what goes to the inbox when this turn of the event loop is over"""
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reply")
         self._credentials = CredentialSource(find_credentials(session))
+        self._mailbox = Mailbox(store)
         self._background = BackgroundLoop("lambda-fleet")
         self._http = self._background.run(self._open())
 
@@ -106,6 +115,7 @@ class LambdaFleet:
     def close(self) -> None:
         self._inbox.abandon()
         self._background.post(self._http.close)
+        self._background.post(self._mailbox.close)
         self._background.stop()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
@@ -169,16 +179,36 @@ class LambdaFleet:
 
     async def _call(self, call: Invocation, request: Request) -> Arrival:
         """One attempt, from the request to what came of it."""
-        body = request_body(request)
+        body, early = request_body(request), None
         await self._climb()
         self._running += 1
         try:
-            answer = await self._ask(body, self._target, self._patience)
+            if request.reply.early:
+                early = EarlyMessages(request, self._mailbox, partial(self._read_bytes, call), self._deliver)
+            answer = await self._answered(body, request)
         finally:
             self._running -= 1
+        if early is not None:
+            await early.finish()
         if answer.verdict is not Verdict.ANSWERED:
             return ended(call, OUTCOMES[answer.verdict], answer.reason)
         return await self._read(call, answer)
+
+    async def _answered(self, body: bytes, request: Request) -> Answer:
+        """The answer: at once, or, when the reply is posted to the store, from there."""
+        if not request.reply.post:
+            return await self._ask(body, self._target, self._patience)
+        accepted = await self._ask(body, self._event, self._patience)
+        if accepted.verdict is not Verdict.ANSWERED:
+            return accepted
+        key = reply_key(request)
+        try:
+            async with asyncio.timeout(self._silence_s):
+                reply = await self._mailbox.get(key)
+        except TimeoutError:
+            return Answer.silent(self._silence_s)
+        self._mailbox.drop([key])
+        return Answer(Verdict.ANSWERED, body=reply)
 
     async def _climb(self) -> None:
         """Waits while one more call would grow the function faster than AWS lets it."""
@@ -209,7 +239,7 @@ class LambdaFleet:
         except NoConnection as error:
             return Answer(Verdict.UNAVAILABLE, f"no connection to {self.endpoint.url}: {error}")
         except Silent:
-            return Answer.silent(self._http.silence_s)
+            return Answer.silent(self._silence_s)
         except Broken as error:
             return Answer(Verdict.LOST, f"the connection broke: {error}")
         answer = Answer.from_http(response.status, response.headers, response.body)
@@ -219,6 +249,9 @@ class LambdaFleet:
         if answer.reason.startswith(DATE_REFUSALS) and self._clock.corrected(date, signed_s):
             return Answer(Verdict.UNAVAILABLE, f"{answer.reason} (this machine's clock was wrong)")
         return answer
+
+    async def _read_bytes(self, call: Invocation, reply: bytes) -> Arrival:
+        return await self._read(call, Answer(Verdict.ANSWERED, body=reply))
 
     async def _read(self, call: Invocation, answer: Answer) -> Arrival:
         """Reads a reply; a large one, or one whose results lie in the store, in a thread."""
@@ -235,7 +268,7 @@ class LambdaFleet:
         return self._reader.finish(call, parsed, answer.log_result)
 
     async def _open(self) -> HttpClient:
-        return HttpClient(Dialer(self._route), self._function.timeout_s + SILENCE_S)
+        return HttpClient(Dialer(self._route), self._silence_s)
 
 
 def request_head(line: str, headers: Mapping[str, str], length: int) -> bytes:

@@ -37,8 +37,6 @@ class Wire:
     """auto (inline while the reply fits), inline or s3"""
     max_inline: int = MAX_REPLY_BYTES
     """bytes of an encoded reply, at most"""
-    early: bool = False
-    """partial stragglers: earlier messages go to the store as soon as they are ready"""
     post: bool = False
     """the whole reply goes to the store too: for Event invocations"""
 
@@ -102,17 +100,19 @@ class RequestBuilder:
         )
 
     def warm(self, call: Invocation) -> Request:
-        """The same, but the worker only reads and tries what it will need."""
-        return replace(self.build(call), op="warm")
+        """The same, but the worker only reads and tries what it will need, and answers itself."""
+        request = self.build(call)
+        return replace(request, op="warm", reply=replace(request.reply, early=False, post=False))
 
     def _reply_mode(self, call: Invocation) -> ReplyMode:
-        wire = self._run.wire
+        wire, keys, early = self._run.wire, self._run.keys, bool(call.early)
+        mailed = early or wire.post
         return ReplyMode(
             mode=wire.mode,
             dtype=wire.dtype,
-            prefix=self._run.keys.spill(call.round, call.worker),
+            prefix=keys.mail(call.epoch, call.round) if mailed else keys.spill(call.round, call.worker),
             max_inline=wire.max_inline,
-            early=wire.early,
+            early=early,
             post=wire.post,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -53,6 +54,7 @@ def test_other_events_stand_nowhere(payload: bytes) -> None:
 
 def test_a_warm_request_stands_nowhere() -> None:
     assert event_fields(json.dumps(request(op="warm")).encode()) is None
+    assert event_fields(json.dumps(request(op="reduce")).encode()) is None
 
 
 def test_attempt_and_load_have_defaults() -> None:
@@ -64,3 +66,24 @@ def test_it_agrees_with_a_full_parse(items: list[tuple[str, Any]]) -> None:
     event = dict(items)
     whole = json.dumps({"pad": [], **event}).encode()  # begins with something nested: the slow way
     assert event_fields(json.dumps(event).encode()) == event_fields(whole)
+
+
+def messages(*rows: tuple[int, Any]) -> list[dict[str, Any]]:
+    """One task for each (message, rows)."""
+    return [{"slot": 0, "message": message, "chunks": [{"rows": each}]} for message, each in rows]
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_the_load_of_the_first_of_several_messages(separators: tuple[str, str]) -> None:
+    """20 rows of 80, of a load of 0.25; row numbers travel as base64, four bytes each."""
+    numbers = base64.b64encode(bytes(4 * 30)).decode()
+    tasks = messages((1, {"lo": 0, "hi": 30}), (0, {"lo": 30, "hi": 50}), (2, {"ids": numbers}))
+    early = json.dumps(request(reply={"early": True}, tasks=tasks), separators=separators).encode()
+    assert event_fields(early) == EventFields(12, 3, 2, 0.25, early_load=0.25 * 20 / 80)
+    assert event_fields(early.replace(b"true", b"false")) == EventFields(12, 3, 2, 0.25, early_load=None)
+
+
+@pytest.mark.parametrize("tasks", [None, [], [{"message": 0}], [{"chunks": "?"}]])
+def test_messages_that_say_nothing_of_their_rows_come_at_the_end(tasks: Any) -> None:
+    payload = json.dumps(request(reply={"early": True}, tasks=tasks)).encode()
+    assert event_fields(payload) == EventFields(12, 3, 2, 0.25, early_load=0.25)

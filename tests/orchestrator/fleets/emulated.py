@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import boto3
 import botocore.session
@@ -19,7 +20,7 @@ from orchestrator.store import Keys, S3Store
 from orchestrator.training.data import put_dataset
 from orchestrator.training.models import ModelPlan
 from orchestrator.training.order import BatchOrder
-from orchestrator.training.requests import RequestBuilder, RunMaterials
+from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from orchestrator.training.trainer import TorchTrainer
 from tests.orchestrator.training.bench import make_dataset, mlp
 
@@ -43,6 +44,8 @@ class EmulatedHarness:
 
     emulator: Emulator
     kind: RealFleet
+    events: bool = False
+    """invoked as events, with replies through S3"""
     unit_s: float = 0.1
     has_results: bool = True
     store: S3Store = field(init=False)
@@ -63,6 +66,7 @@ class EmulatedHarness:
             specs=trainer.put_specs(),
             orders=[BatchOrder(dataset.rows, 20)],
             weights=trainer.weights,
+            wire=Wire(post=self.events),
         )
         self.builder = RequestBuilder(materials, jobs, np.array([0.5, 0.5]))
 
@@ -72,12 +76,10 @@ class EmulatedHarness:
         self.emulator.set_delays(DelayPlan.of(delays, time_scale=self.unit_s))
         faults = tuple(ScheduledFault(round, worker, FaultKind.ERROR) for round, worker in failing)
         self.emulator.set_faults(FaultPlan(schedule=faults))
-        function = Function(self.emulator.config.function, timeout_s=self.emulator.config.timeout_s)
-        return self.kind(
-            function,
-            self.builder,
-            self.store,
-            run=RUN,
-            session=local_session(self.emulator),
-            endpoint_url=self.emulator.lambda_endpoint,
-        )
+        name = self.emulator.config.function
+        place: dict[str, Any] = {"session": local_session(self.emulator), "endpoint_url": self.emulator.lambda_endpoint}
+        if self.events:  # nobody tells of a failure, so that only the limit of silence does
+            function = Function(name, timeout_s=1.0)
+            return LambdaFleet(function, self.builder, self.store, run=RUN, silence_s=0.5, **place)
+        function = Function(name, timeout_s=self.emulator.config.timeout_s)
+        return self.kind(function, self.builder, self.store, run=RUN, **place)

@@ -9,7 +9,8 @@ import pytest
 from infra.local import DelayPlan, Emulator, EmulatorConfig, FaultKind, FaultPlan, FaultRate
 from orchestrator.fleets.boto3_fleet import Boto3Fleet
 from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.ports import Outcome
+from orchestrator.ports import Invocation, Outcome
+from orchestrator.schemes.scheme import Task
 from tests.orchestrator.fleet_contract import FleetContract, call, take_all
 from tests.orchestrator.fleets.emulated import EmulatedHarness
 
@@ -38,6 +39,38 @@ def harness(warm_harness: EmulatedHarness) -> Iterator[EmulatedHarness]:
     yield warm_harness
     warm_harness.emulator.set_delays(DelayPlan())
     warm_harness.emulator.set_faults(FaultPlan())
+
+
+@pytest.fixture(scope="module")
+def event_harness(emulator: Emulator) -> Iterator[EmulatedHarness]:
+    made = EmulatedHarness(emulator, LambdaFleet, events=True)
+    yield made
+    made.store.close()
+
+
+class TestEvents(FleetContract):
+    """The own client once more, with events whose replies come through S3."""
+
+    @pytest.fixture
+    def harness(self, event_harness: EmulatedHarness) -> Iterator[EmulatedHarness]:
+        yield event_harness
+        event_harness.emulator.set_delays(DelayPlan())
+        event_harness.emulator.set_faults(FaultPlan())
+
+    def test_deliveries_come_twice_and_count_once(self, harness: EmulatedHarness) -> None:
+        """Events are delivered at least once. Both write the same bytes under the same name."""
+        fleet = harness.open([[1.0, 2.0]])
+        harness.emulator.set_faults(FaultPlan(rates=(FaultRate(FaultKind.DUPLICATE, 1.0),)))
+        before = harness.emulator.statistics()["faults"].get("duplicate", 0)
+        try:
+            fleet.invoke([call(0, 0), call(0, 1)])
+            assert sorted((a.worker, a.outcome, a.slots) for a in take_all(fleet)) == [
+                (0, Outcome.OK, (0,)),
+                (1, Outcome.OK, (0,)),
+            ]
+            assert harness.emulator.statistics()["faults"]["duplicate"] == before + 2
+        finally:
+            fleet.close()
 
 
 class TestEmulatedFleets(FleetContract):
@@ -97,3 +130,27 @@ def test_warm_workers_are_not_cold_when_invoked(harness: EmulatedHarness) -> Non
         assert [a.cold for a in take_all(fleet)] == [False] * 4
     finally:
         fleet.close()
+
+
+def test_early_messages_come_when_their_part_of_the_work_is_done(warm_harness: EmulatedHarness) -> None:
+    """Two messages of equal size; a load of 1 takes 6 units longer than a load of 0."""
+    if warm_harness.kind is not LambdaFleet:
+        pytest.skip("with boto3 everything comes in the answer")
+    tasks = (Task(0, (0,), (1.0,), message=0), Task(0, (1,), (1.0,), message=1))
+    invocation = Invocation(round=0, worker=0, attempt=1, slots=tasks, load=1.0, epoch=3, early=(0.5,))
+    fleet = warm_harness.open([[1.0]])
+    warm_harness.emulator.set_delays(DelayPlan.of([[1.0]], slope_s=6.0, time_scale=warm_harness.unit_s))
+    try:
+        start = fleet.invoke([invocation])
+        early, last = take_all(fleet)
+    finally:
+        fleet.close()
+        warm_harness.emulator.set_delays(DelayPlan())
+    assert [(early.final, early.slots, set(early.results)), (last.final, last.slots, set(last.results))] == [
+        (False, (0,), {0}),
+        (True, (1,), {1}),
+    ]
+    waits = [(arrival.at_s - start) / warm_harness.unit_s for arrival in (early, last)]
+    assert 4.0 <= waits[0] < 6.0
+    assert 7.0 <= waits[1] < 8.5
+    assert (early.billed_s, last.billed_s > 0) == (0.0, True)
