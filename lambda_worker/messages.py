@@ -119,7 +119,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """Sum elements [lo, hi) of many spilled gradients with weights, in float64. The answer has the reply's dtype."""
+    """Sum elements [lo, hi) of many spilled gradients, with weights but 0. The answer has the reply's dtype."""
 
     job: int
     sources: tuple[Source, ...]

@@ -1,8 +1,8 @@
 """Aggregation in the cloud: one slice of the parameter vector, summed over many spilled results with decode weights.
 
 Each reducer reads only its slice of every source, so that all reducers together read each result once and the client
-moves about one model instead of one result per worker. Sums are float64 and in the order of the sources; their bits do
-not depend on how the vector was cut. Memory holds a few slices at a time. The CRC of a source covers the whole result,
+moves about one model instead of one result per worker. Sums are those of `summation.py`: bit for bit what the client
+would get, however the vector was cut. Memory holds a few slices at a time. The CRC of a source covers the whole result,
 so a part of it cannot be checked by it: the transport has to do.
 """
 
@@ -12,29 +12,27 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from lambda_worker.buffers import encode_result, item_size, read_elements
 from lambda_worker.messages import Reduction, Result, Source
 from lambda_worker.objects import ObjectStore
 from lambda_worker.spill import spilled
+from lambda_worker.summation import Scratch, Vector, tree_sum
 
 __all__ = ["reduce_slice", "reduce_to_store"]
 
 PARALLEL_READS = 8
 
 
-def reduce_slice(reduction: Reduction, objects: ObjectStore) -> Tensor:
-    """(hi - lo,) float64: sum over sources of weight * gradient[lo:hi]."""
-    total = torch.zeros(reduction.hi - reduction.lo, dtype=torch.float64)
-    bodies = _bodies(reduction, objects)
-    for source, body in zip(reduction.sources, bodies, strict=True):
-        elements = read_elements(body, reduction.dtype, source.scale)
-        # Not add_(alpha=...): it fuses multiply and add only where its vector loop runs, so that the last bit of an
-        # element would depend on where the slices were cut.
-        total.add_(torch.from_numpy(elements.astype("f8")).mul_(source.weight))
-    return total
+def reduce_slice(reduction: Reduction, objects: ObjectStore) -> Vector:
+    """(hi - lo,) the sum over sources of weight * gradient[lo:hi], float32 or float64 as they decode."""
+    dtype = np.dtype("float64" if reduction.dtype == "float64" else "float32")
+    bodies = zip(reduction.sources, _bodies(reduction, objects), strict=True)
+    terms = ((read_elements(body, reduction.dtype, source.scale), source.weight) for source, body in bodies)
+    with np.errstate(over="ignore", invalid="ignore"):  # found when the sum is encoded
+        return tree_sum(terms, Scratch(dtype, reduction.hi - reduction.lo))
 
 
 def reduce_to_store(reduction: Reduction, wire: str, objects: ObjectStore) -> Result:

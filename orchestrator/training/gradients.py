@@ -1,9 +1,8 @@
 """Decoding: the sum over results of weight * result, with the same bits whoever answered first.
 
-Addition of floats is not associative, so the order of the sum is fixed: a binary tree over canonical positions (by
-chunk, as `Decoding.weights` has them), whose shape depends on the number of positions alone. It also rounds less than a
-running sum does: log2(n) times instead of n. `combine` adds results that are all there; `Combiner` adds each as it
-arrives, when its weight is known by then, and gives the same bits.
+Addition of floats is not associative, so the order of the sum is fixed: the tree of `lambda_worker/summation.py` over
+canonical positions (by chunk, as `Decoding.weights` has them). `combine` adds results that are all there; `Combiner`
+adds each as it arrives, when its weight is known by then, and gives the same bits.
 
 Knows neither torch nor schemes. Shapes: p parameters, k sums. Read next: `trainer.py`.
 """
@@ -11,18 +10,16 @@ Knows neither torch nor schemes. Shapes: p parameters, k sums. Read next: `train
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lambda_worker.summation import Scratch, Vector, tree_sum
 from orchestrator.schemes.asks import Place
-
-Vector: TypeAlias = NDArray[Any]
-"""float32 or float64."""
 
 BLOCK_ELEMENTS = 65_536
 """The tree is played block by block, so that partial sums stay in the cache and memory is read once."""
@@ -53,17 +50,17 @@ def combine(terms: Sequence[Term]) -> CodedResult:
     """
     used = [(result, weight) for result, weight in terms if weight != 0.0]
     _check_alike({_kind(result) for result, _ in used})
-    gradients = [result.gradient for result, _ in used]
-    weights = [weight for _, weight in used]
-    total = np.empty_like(gradients[0])
+    total = np.empty_like(used[0][0].gradient)
     starts = range(0, total.size, BLOCK_ELEMENTS)
     lanes = max(1, min(THREADS, len(starts)))
 
     def add_lane(lane: int) -> None:
-        scratch = _Scratch(total.dtype)
+        scratch = Scratch(total.dtype, BLOCK_ELEMENTS)
         for lo in starts[lane::lanes]:
             hi = min(lo + BLOCK_ELEMENTS, total.size)
-            _add_block([gradient[lo:hi] for gradient in gradients], weights, total[lo:hi], scratch)
+            block = tree_sum(((result.gradient[lo:hi], weight) for result, weight in used), scratch)
+            total[lo:hi] = block
+            scratch.give(block)
 
     if lanes == 1:
         add_lane(0)
@@ -179,61 +176,6 @@ class _Node:
     array: Vector
     owned: bool
     """False for a worker's own vector, which must not be written to."""
-
-
-class _Scratch:
-    """Blocks to write partial sums to, used again and again by one thread."""
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._dtype = dtype
-        self._free: list[Vector] = []
-
-    def take(self, size: int) -> Vector:
-        block = self._free.pop() if self._free else np.empty(BLOCK_ELEMENTS, self._dtype)
-        return block[:size]
-
-    def give(self, block: Vector) -> None:
-        whole = block.base
-        assert isinstance(whole, np.ndarray)
-        self._free.append(whole)
-
-
-def _add_block(blocks: Sequence[Vector], weights: Sequence[float], out: Vector, scratch: _Scratch) -> None:
-    """One block of the sum. The stack holds complete subtrees, larger ones first, like the digits of a counter."""
-    stack: list[tuple[int, Vector]] = []
-    for level, node in _leaf_pairs(blocks, weights, scratch):
-        while stack and stack[-1][0] == level:
-            node, level = _merge(stack.pop()[1], node, scratch), level + 1
-        stack.append((level, node))
-    while len(stack) > 1:
-        _, right = stack.pop()
-        level, left = stack.pop()
-        stack.append((level, _merge(left, right, scratch)))
-    _, root = stack.pop()
-    out[:] = root
-    scratch.give(root)
-
-
-def _leaf_pairs(blocks: Sequence[Vector], weights: Sequence[float], scratch: _Scratch) -> Iterator[tuple[int, Vector]]:
-    """The sums of neighbouring leaves, as (level, node); the last leaf alone when their number is odd."""
-    for index in range(0, len(blocks), 2):
-        node = scratch.take(blocks[index].size)
-        if index + 1 == len(blocks):
-            np.multiply(blocks[index], weights[index], out=node)
-            yield 0, node
-        elif weights[index] == weights[index + 1] == 1.0:
-            yield 1, np.add(blocks[index], blocks[index + 1], out=node)
-        else:
-            np.multiply(blocks[index], weights[index], out=node)
-            other = scratch.take(node.size)
-            np.multiply(blocks[index + 1], weights[index + 1], out=other)
-            yield 1, _merge(node, other, scratch)
-
-
-def _merge(left: Vector, right: Vector, scratch: _Scratch) -> Vector:
-    np.add(left, right, out=left)
-    scratch.give(right)
-    return left
 
 
 def _add_sums(terms: Sequence[Term]) -> NDArray[np.float64]:

@@ -23,22 +23,26 @@ from lambda_worker.contract import (
     request_json,
 )
 from lambda_worker.reduce import reduce_slice
+from orchestrator.training.gradients import CodedResult, combine
 from tests.lambda_worker.workbench import Workbench
 
 COUNT, WORKERS = 1000, 21
 
 
-def put_results(bench: Workbench, dtype: str) -> tuple[list[np.ndarray], tuple[Source, ...]]:
-    """Spilled results with sums of differing length: (what they decode to, sources with weights)."""
+def put_results(
+    bench: Workbench, dtype: str, binary: bool = False
+) -> tuple[list[tuple[CodedResult, float]], tuple[Source, ...]]:
+    """Spilled results: the terms that they decode to, and sources. Weights are 1 or random."""
     generator = np.random.default_rng(3)
-    gradients, sources = [], []
+    terms, sources = [], []
     for worker in range(WORKERS):
-        raw = encode_result(generator.normal(size=COUNT) * 1e-3, np.ones(4 + worker), dtype)
+        raw = encode_result(generator.normal(size=COUNT) * 1e-3, np.ones(5), dtype)
         bench.objects.put(f"spilled/{worker}", raw)
         _, offset, scale = result_head(raw)
-        gradients.append(decode_result(raw)[0])
-        sources.append(Source(f"spilled/{worker}", float(generator.normal()), offset, scale))
-    return gradients, tuple(sources)
+        weight = 1.0 if binary else float(generator.normal())
+        terms.append((CodedResult(*decode_result(raw)), weight))
+        sources.append(Source(f"spilled/{worker}", weight, offset, scale))
+    return terms, tuple(sources)
 
 
 def request(bench: Workbench, reduction: Reduction, wire: str = "float64") -> Request:
@@ -46,20 +50,21 @@ def request(bench: Workbench, reduction: Reduction, wire: str = "float64") -> Re
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-def test_slices_equal_the_clients_own_sum_bit_for_bit(bench: Workbench, dtype: str) -> None:
-    gradients, sources = put_results(bench, dtype)
-    expected = np.zeros(COUNT)
-    for gradient, source in zip(gradients, sources, strict=True):
-        expected += source.weight * gradient.astype("f8")
+@pytest.mark.parametrize("binary", [True, False])
+def test_slices_equal_the_clients_own_sum_bit_for_bit(bench: Workbench, dtype: str, binary: bool) -> None:
+    terms, sources = put_results(bench, dtype, binary)
+    expected = combine(terms).gradient
+    wire = "float64" if dtype == "float64" else "float32"
     edges = [0, 1, 333, 999, COUNT]
     slices = []
     for lo, hi in pairwise(edges):
-        reply = bench.ask(request(bench, Reduction(7, sources, lo, hi, f"out/{lo}", dtype)))
+        reply = bench.ask(request(bench, Reduction(7, sources, lo, hi, f"out/{lo}", dtype), wire))
         (result,) = reply.results
         assert (result.status, result.job, result.key, result.sums) == ("ok", 7, f"out/{lo}", ())
         raw = bench.objects.objects[f"out/{lo}"]
         assert len(raw) == result.size
         slices.append(decode_result(raw)[0])
+    assert np.concatenate(slices).dtype == expected.dtype == wire
     assert np.array_equal(np.concatenate(slices), expected)
 
 
