@@ -12,7 +12,7 @@ from typing import Protocol
 
 from orchestrator.ports import Arrival, Fleet, Invocation
 
-LOOK_S = 0.02
+LOOK_S = 0.1
 """Between two looks for free slots, while calls wait for them."""
 
 
