@@ -150,11 +150,12 @@ def test_the_record_says_what_ran_and_how_it_ended(gradmux: Gradmux, job: Path) 
 
 
 def test_a_loss_that_gives_nan_stops_with_one_line(gradmux: Gradmux, job: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))
     ran = gradmux("submit", job, "-q", "--set", "training.loss=small_models:nan_loss")
     assert ran.code == 5
     assert len(ran.err.splitlines()) == 1
     assert "NonFinite" in ran.err
-    assert psutil.Process().children(recursive=True) == []
+    wait_until(lambda: set(psutil.Process().children(recursive=True)) <= before)
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 5), (signal.SIGTERM, 5)])

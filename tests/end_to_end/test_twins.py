@@ -36,7 +36,7 @@ CASES: list[tuple[str, Params, WaitPolicy, Limits]] = [
     ("m-sgc", MSGC, UNTIL, Limits()),
     ("backup", {"q": 0.75, "mu": 0.5}, Earliest(), Limits()),
     ("pipeline", {"n": 5, "s": 1}, Earliest(), Limits(concurrency=16)),
-    ("gc", {"s": 1}, Earliest(), Limits(backup=Backup(share=0.5, slack=0.2), deadline_s=0.5, approximate=True)),
+    ("gc", {"s": 1}, Earliest(), Limits(backup=Backup(share=0.5, slack=0.2), deadline_s=1.5, approximate=True)),
 ]
 
 
