@@ -1,4 +1,4 @@
-"""Long runs stay small: 5,000 rounds in virtual time with record and checkpoints on disk, and hundreds of real calls."""
+"""Long runs stay small: 5,000 rounds in virtual time with record and checkpoints on disk, and hundreds of calls."""
 
 from __future__ import annotations
 
