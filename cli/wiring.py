@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from cli.aggregation import Aggregation
 from cli.keeping import keep_job
 from cli.options import Settings
 from cli.places import Place, open_bucket, open_place
@@ -37,8 +38,9 @@ from orchestrator.fleets.calling import Function, MakesRequests, Patience
 from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.fleets.onward_fleet import OnwardFleet
 from orchestrator.fleets.shared_fleet import SharedFleet
+from orchestrator.fleets.warming import warm_up
 from orchestrator.loop import Loop
-from orchestrator.ports import Invocation
+from orchestrator.ports import Invocation, Trainer
 from orchestrator.prices import PRICES
 from orchestrator.record import Decoded, EndLine, FileRecord, Header, Line, Recorder, RoundLine, Tee
 from orchestrator.results import ModelResult, RunResult
@@ -60,10 +62,12 @@ from orchestrator.schemes.codes.code import NOISY
 from orchestrator.schemes.scheme import Key, Params, Scheme
 from orchestrator.store import Keys, S3Store
 from orchestrator.training.checkpoint import save_weights
+from orchestrator.training.cloud_sum import Setting
 from orchestrator.training.data import Dataset, put_dataset
 from orchestrator.training.distances import DistanceTrainer
-from orchestrator.training.gradients import CodedResult, StreamedSums
+from orchestrator.training.gradients import CodedResult
 from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
+from orchestrator.training.stored import Shelf
 from orchestrator.training.trainer import TorchTrainer
 
 log = logging.getLogger(__name__)
@@ -143,6 +147,7 @@ class _Run:
         start = start_after(manifest.steps, self.prepared.plan.steps)
         this = replace(self, prepared=replace(self.prepared, plan=start.plan))
         trainer = this.trainer(saved)
+        trainer.check(self.prepared.train)
         every = self.prepared.config.training.checkpoint_every
         keeper = Keeper(_LoggedRecord(record), checkpoints, trainer, manifest, every=every)
         if start.finished:
@@ -221,20 +226,22 @@ class _Run:
         measuring = DistanceTrainer(trainer, plan, held)
         distances = RecordedDistances(measuring)
         scheme = self.prepared.scheme(distances)
-        rounds, requests = self.prepared.rounds(scheme, already, self.life.epoch), self.requests(trainer, scheme)
+        rounds = self.prepared.rounds(scheme, already, self.life.epoch)
+        requests = self.requests(trainer, scheme, workers.aggregation.mode)
         workers.requests.serve(requests)
+        warm_up(self.prepared.scheme(), trainer, workers.calls.warm, self.life.epoch)
         loop = Loop(
             scheme=scheme,
             plan=plan,
             rounds=rounds,
             fleet=workers.fleet,
-            trainer=measuring if scheme.reuses_results else trainer,
+            trainer=measuring if scheme.reuses_results else workers.summing(trainer, self.setting(scheme), self.store),
             recorder=recorder,
             asked=distances.take,
             on_step=self.on_step,
             should_stop=check,
             poll_s=POLL_S,
-            sums=StreamedSums(),
+            sums=workers.aggregation.sums,
         )
         drain_s, reason = (config.cluster.timeout_s, "") if last else (math.inf, "a segment; the run goes on")
         try:
@@ -245,13 +252,13 @@ class _Run:
     @contextmanager
     def workers(self, trainer: TorchTrainer) -> Iterator[_Workers]:
         """The fleet of this life, tried, for as long as the context is open."""
-        requests = _Restoring(trainer)
-        calls = self.fleet(requests)
+        requests, aggregation = _Restoring(trainer), Aggregation.of(self.prepared, trainer)
+        calls = self.fleet(requests, aggregation.shelf)
         slots = Slots(slots_folder(self.paths, calls.endpoint.url), self.prepared.config.cluster.concurrency)
         fleet = OnwardFleet(SharedFleet(calls, slots))
         try:
-            calls.check()
-            yield _Workers(requests, fleet)
+            calls.check(connections=self.prepared.scheme().workers)
+            yield _Workers(requests, calls, fleet, aggregation)
         finally:
             fleet.close()
             slots.close()
@@ -277,7 +284,7 @@ class _Run:
         before = read_history(self.paths.record)
         return Budget(cluster.max_cost_usd, cluster.memory_mb, PRICES, before.billed_s, before.invocations)
 
-    def requests(self, trainer: TorchTrainer, scheme: Scheme) -> RequestBuilder:
+    def requests(self, trainer: TorchTrainer, scheme: Scheme, mode: str) -> RequestBuilder:
         """What makes the workers' requests; data and specs are in the store when it is there."""
         prepared = self.prepared
         materials = RunMaterials(
@@ -288,11 +295,23 @@ class _Run:
             orders=[prepared.order] * prepared.plan.models,
             weights=trainer.weights,
             seed=prepared.config.training.seed,
-            wire=Wire(dtype=prepared.wire_dtype(scheme), post=prepared.config.cluster.invoke == "event"),
+            wire=Wire(prepared.wire_dtype(scheme), mode, post=prepared.config.cluster.invoke == "event"),
         )
         return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
 
-    def fleet(self, requests: MakesRequests) -> LambdaFleet:
+    def setting(self, scheme: Scheme) -> Setting:
+        """What sums in the cloud have in common."""
+        cluster = self.prepared.config.cluster
+        return Setting(
+            keys=self.keys,
+            bucket=self.place.bucket,
+            epoch=self.life.epoch,
+            dtype=self.prepared.wire_dtype(scheme),
+            most=min(scheme.workers, cluster.concurrency),
+            attempts=cluster.attempts,
+        )
+
+    def fleet(self, requests: MakesRequests, shelf: Shelf | None) -> LambdaFleet:
         cluster = self.prepared.config.cluster
         return LambdaFleet(
             Function(self.place.function, timeout_s=cluster.timeout_s),
@@ -302,6 +321,7 @@ class _Run:
             session=self.place.session(),
             endpoint_url=self.place.lambda_url,
             patience=Patience(throttled_s=cluster.patience_s, unavailable_s=cluster.patience_s),
+            shelf=shelf,
         )
 
     def header(self, scheme: Scheme, done: tuple[int, ...], told: Mapping[str, Any] = MappingProxyType({})) -> Header:
@@ -366,7 +386,15 @@ class _Workers:
     """Who computes for a life, and what makes their requests."""
 
     requests: _Restoring
+    calls: LambdaFleet
+    """what really invokes"""
     fleet: OnwardFleet
+    """the same, as the loop sees it"""
+    aggregation: Aggregation
+
+    def summing(self, trainer: TorchTrainer, setting: Setting, store: PatientStore) -> Trainer:
+        """The trainer, as the loop sees it."""
+        return self.aggregation.trainer(trainer, setting, self.calls.run, store)
 
 
 class _LoggedRecord:

@@ -40,6 +40,9 @@ class ClusterConfig(Section):
     timeout_s: Annotated[float, Field(gt=0, le=900)] = 60
     invoke: Literal["request", "event"] = "request"
     """how workers answer: on the connection that asked, or, for rounds that outlast idle connections, through S3"""
+    aggregate: Literal["auto", "client", "cloud"] = "auto"
+    """where gradients are summed: by the client, or by workers, of whom each sums a slice, so that the client moves one
+    model for each step instead of one for every worker; auto: in the cloud when a gradient is too large for a reply"""
     patience_s: Annotated[float, Field(ge=0)] = 300
     """how long trouble is waited out that hits every call (throttling, no network, expired credentials)"""
     function: str = "gradmux-worker"

@@ -45,6 +45,7 @@ from orchestrator.fleets.mailbox import Mailbox
 from orchestrator.fleets.replies import Answer, ReplyReader, Verdict, ended
 from orchestrator.fleets.signing import DATE_REFUSALS, Clock, Signer, Target
 from orchestrator.ports import Arrival, Invocation, Store
+from orchestrator.training.stored import Shelf
 
 HEAVY_BYTES = 65_536
 """Replies from this size on are read in a thread, so that they do not hold up the others."""
@@ -65,6 +66,7 @@ class LambdaFleet:
         session: botocore.session.Session | None = None,
         endpoint_url: str | None = None,
         patience: Patience | None = None,
+        shelf: Shelf | None = None,
         log_tail: bool = True,
         silence_s: float = SILENCE_S,
         seed: int | None = None,
@@ -72,15 +74,16 @@ class LambdaFleet:
         """Opens no connection yet.
 
         `store` is where workers spill results, and put what they answer to requests whose reply is to be posted: these
-        are invoked as events. `endpoint_url` None: AWS_ENDPOINT_URL_LAMBDA, AWS_ENDPOINT_URL, the profile, or AWS
-        itself. `log_tail` asks for Lambda's own account of time and memory with every answer; without it, and of
-        events, bills are estimated from the workers' clocks. `silence_s` is how long beyond the function's timeout an
-        answer is waited for; `seed` is that of the jitter.
+        are invoked as events. With a `shelf` spilled results are left there. `endpoint_url` None: what
+        AWS_ENDPOINT_URL_LAMBDA, AWS_ENDPOINT_URL or the profile say, or AWS itself. `log_tail` asks for Lambda's own
+        account of time and memory with every answer; without it, and of events, bills are estimated from the workers'
+        clocks. `silence_s` is how long beyond the function's timeout an answer is waited for; `seed` is that of the
+        jitter.
         Raises: PreflightError without region or credentials.
         """
         session = session or new_session()
         self.endpoint = resolve_endpoint(session, "lambda", endpoint_url)
-        self._function, self._requests, self._reader = function, requests, ReplyReader(run, store)
+        self._function, self._requests, self._reader = function, requests, ReplyReader(run, store, shelf)
         self._target = self._target_of("RequestResponse", log_tail)
         self._event = self._target_of("Event", False)
         self._silence_s = function.timeout_s + silence_s
@@ -140,13 +143,15 @@ class LambdaFleet:
 
         Their jobs must be published. Returns when all have answered.
         """
-        requests = [self._requests.warm(call) for call in invocations]
+        return self.run([(call, self._requests.warm(call)) for call in invocations])
 
-        async def warm_all() -> list[Arrival]:
-            calls = zip(invocations, requests, strict=True)
+    def run(self, calls: Sequence[tuple[Invocation, Request]]) -> list[Arrival]:
+        """Has these requests answered, beside whatever is in flight; what came of each, in this order."""
+
+        async def run_all() -> list[Arrival]:
             return await asyncio.gather(*(self._call(call, request) for call, request in calls))
 
-        return self._background.run(warm_all())
+        return self._background.run(run_all())
 
     def _target_of(self, kind: str, log_tail: bool) -> Target:
         headers = {"X-Amz-Invocation-Type": kind, "X-Amz-Log-Type": "Tail" if log_tail else "None"}

@@ -8,6 +8,7 @@ Read next: `lambda_fleet.py`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from typing import Any
 import orjson
 
 from lambda_worker.contract import ContractError, Reply, Result, VersionError, decode_result, parse_reply
-from orchestrator.errors import PreflightError
+from orchestrator.errors import GradmuxError, PreflightError
 from orchestrator.ports import Arrival, Invocation, Outcome, Store
 from orchestrator.training.gradients import CodedResult
+from orchestrator.training.stored import Shelf, StoredResult
 
+REMOVED_AT_ONCE = 64
 STACK_LINES = 8
 LOG_LINES = 6
 RETRIED_CONFLICTS = ("ResourceConflictException", "SnapStartNotReadyException")
@@ -111,9 +114,14 @@ class Report:
 class ReplyReader:
     """Turns the answers of one run's invocations into arrivals. Their `at_s` is left to the inbox."""
 
-    def __init__(self, run: str, store: Store) -> None:
-        """`store` is where workers put results that do not fit into their replies."""
-        self._run, self._store = run, store
+    def __init__(self, run: str, store: Store, shelf: Shelf | None = None) -> None:
+        """`store` is where workers put results that do not fit into their replies.
+
+        With a `shelf` results stay there, as `StoredResult`s; otherwise they are fetched, and removed some time.
+        """
+        self._run, self._store, self._shelf = run, store, shelf
+        self._fetched: list[str] = []
+        """what can be removed; appended to and emptied by any thread"""
 
     def parse(self, call: Invocation, answer: Answer) -> Reply | Arrival:
         """The reply, or why there is none. Raises PreflightError when the worker speaks another contract version."""
@@ -131,7 +139,7 @@ class ReplyReader:
 
     def finish(self, call: Invocation, reply: Reply, log_result: str) -> Arrival:
         """The arrival with its results: decoded, checked by CRC, fetched where they were spilled."""
-        results: dict[int, CodedResult] = {}
+        results: dict[int, CodedResult | StoredResult] = {}
         skipped: list[int] = []
         troubles: list[str] = []
         for result in reply.results:
@@ -162,11 +170,24 @@ class ReplyReader:
             epoch=call.epoch,
         )
 
-    def _decode(self, result: Result) -> CodedResult:
+    def _decode(self, result: Result) -> CodedResult | StoredResult:
         if result.buffer is not None:
             return CodedResult(*decode_result(result.buffer))
         assert result.key is not None, "checked by parse_reply"
-        return CodedResult(*decode_result(self._store.get(result.key)))
+        if self._shelf is not None:
+            self._shelf.note(result.job, result.key)
+            return StoredResult.of(result)
+        fetched = CodedResult(*decode_result(self._store.get(result.key)))
+        self._remove(result.key)
+        return fetched
+
+    def _remove(self, key: str) -> None:
+        """Now and then one request removes what was fetched; the end of the run removes the rest."""
+        self._fetched.append(key)
+        if len(self._fetched) >= REMOVED_AT_ONCE:
+            fetched, self._fetched = self._fetched, []
+            with contextlib.suppress(GradmuxError):
+                self._store.delete(fetched)
 
     def _check_identity(self, call: Invocation, reply: Reply) -> None:
         """Raises ContractError when the reply answers another invocation, or one of another life of the run."""

@@ -67,7 +67,7 @@ def combine(terms: Sequence[Term]) -> CodedResult:
     else:
         with ThreadPoolExecutor(lanes) as threads:  # numpy adds without the GIL
             list(threads.map(add_lane, range(lanes)))
-    return CodedResult(total, _add_sums(used))
+    return CodedResult(total, add_sums([(result.sums, weight) for result, weight in used]))
 
 
 def squared_distance(one: CodedResult, other: CodedResult) -> float:
@@ -178,8 +178,9 @@ class _Node:
     """False for a worker's own vector, which must not be written to."""
 
 
-def _add_sums(terms: Sequence[Term]) -> NDArray[np.float64]:
-    return np.asarray(np.sum([weight * result.sums for result, weight in terms], axis=0))
+def add_sums(terms: Sequence[tuple[NDArray[np.float64], float]]) -> NDArray[np.float64]:
+    """(k,) the weighted sum of the sums that travel with gradients, in the order given."""
+    return np.asarray(np.sum([weight * sums for sums, weight in terms], axis=0))
 
 
 def _kind(result: CodedResult) -> _Kind:

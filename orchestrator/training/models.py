@@ -64,6 +64,8 @@ class Trained:
     scheduler: LRScheduler | None
     steps: int = 0
     """done"""
+    idle: frozenset[int] = frozenset()
+    """parameters, by index, that had no part in the loss when it was tried: torch gives such no gradient, not a zero"""
 
     @property
     def module(self) -> nn.Module:

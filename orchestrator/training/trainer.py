@@ -80,7 +80,7 @@ class TorchTrainer:
         for trained in self._trained:
             x, y = (_tensor(array[:CHECKED_ROWS], trained.model.dtype) for array in (dataset.x, dataset.y))
             try:
-                _try(trained, x, y)
+                trained.idle = _try(trained, x, y)
             except Exception as error:  # the user's own model and loss may raise anything
                 raise ConfigError(
                     f"model {trained.plan.name!r} cannot be trained on x {_shape(x)} and y {_shape(y)}: "
@@ -101,8 +101,12 @@ class TorchTrainer:
         self._jobs = jobs
 
     def publish(self, job: int) -> None:
-        """Makes the snapshot that `job` starts from available to workers: parameters, then float buffers."""
-        assert job not in self._snapshots, f"job {job} is published already"
+        """Makes the snapshot that `job` starts from available to workers: parameters, then float buffers.
+
+        Nothing is done when that has been done: a snapshot never changes.
+        """
+        if job in self._snapshots:
+            return
         model, step = self._place(job)
         raw = flat.to_bytes(flat.snapshot(self._trained[model].module))
         if len(raw) <= self._inline_bytes:
@@ -157,15 +161,19 @@ class TorchTrainer:
         )
 
     def _set_gradients(self, trained: Trained, total: CodedResult, samples: float) -> float:
-        """Sets every .grad to a view of the mean gradient. Returns its norm before clipping."""
+        """Sets every .grad to a view of the mean gradient. Returns its norm before clipping.
+
+        A parameter without part in the loss has none, so that weight decay does not move it: as in plain torch.
+        """
         gradient_p = torch.from_numpy(total.gradient).div_(samples).to(trained.model.dtype)
         norm = float(torch.linalg.vector_norm(gradient_p))
         if self._clip_norm is not None and norm > self._clip_norm:
             gradient_p.mul_(self._clip_norm / (norm + 1e-6))  # the 1e-6 is torch's
         parameters = trained.model.parameters
-        for parameter, gradient in zip(parameters, flat.unflatten(gradient_p, parameters), strict=True):
-            if parameter.requires_grad:
-                parameter.grad = gradient
+        for index, gradient in enumerate(flat.unflatten(gradient_p, parameters)):
+            if parameters[index].requires_grad:
+                idle = index in trained.idle and not gradient.any()
+                parameters[index].grad = None if idle else gradient
         return norm
 
     def _place(self, job: int) -> tuple[int, int]:
@@ -204,6 +212,10 @@ class TorchTrainer:
         """Steps that a model has done."""
         return self._trained[model].steps
 
+    def size(self, model: int) -> int:
+        """p, how many parameters a model has."""
+        return sum(parameter.numel() for parameter in self._trained[model].model.parameters)
+
     def parameters(self, model: int) -> Array:
         """(p,) a copy of all parameters of a model as they are now, flat, in its own dtype."""
         return flat.flatten(self._trained[model].model.parameters).numpy()
@@ -217,14 +229,15 @@ class TorchTrainer:
         load_state(self._trained[model], state)
 
 
-def _try(trained: Trained, x: Tensor, y: Tensor) -> None:
-    """One forward and backward, after which the model is as before."""
+def _try(trained: Trained, x: Tensor, y: Tensor) -> frozenset[int]:
+    """One forward and backward, after which the model is as before; the parameters that had no part in it."""
     before = flat.snapshot(trained.module)
-    parameters = [parameter for parameter in trained.model.parameters if parameter.requires_grad]
+    parameters = {index: each for index, each in enumerate(trained.model.parameters) if each.requires_grad}
     with torch.random.fork_rng(devices=[]):
         loss = trained.model.loss.total(trained.module(x), y)
-        torch.autograd.grad(loss, parameters, allow_unused=True)
+        found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     flat.load_snapshot(trained.module, before)
+    return frozenset(index for index, gradient in zip(parameters, found, strict=True) if gradient is None)
 
 
 def _shape(tensor: Tensor) -> str:

@@ -40,7 +40,7 @@ def test_every_field(run: Run) -> None:
     )
     assert (request.epoch, request.round, request.worker, request.attempt, request.load) == (6, 2, 3, 4, 0.25)
     assert (request.reply.dtype, request.reply.mode, request.reply.post) == ("float64", "s3", True)
-    assert request.reply.prefix == run.keys.spill(2, 3)
+    assert request.reply.prefix == run.keys.mail(6, 2), "what is looked for lies in the round's folder"
     (sent,) = request.tasks
     assert (sent.slot, sent.job, sent.message) == (1, 1, 1)
     assert sent.weights == run.trainer.weights(1)
@@ -72,8 +72,19 @@ def test_rows_in_order_are_ranges(tmp_path: Path) -> None:
 
 def test_warming_is_the_same_request_under_another_name(run: Run) -> None:
     invocation = call(Task(0, (0,), (1.0,)))
-    assert run.builder.warm(invocation).op == "warm"
-    assert run.builder.warm(invocation).tasks == run.builder.build(invocation).tasks
+    warm, plain = run.builder.warm(invocation), run.builder.build(invocation)
+    assert (warm.op, warm.reply.post, plain.reply.post) == ("warm", False, True)
+    assert warm.tasks == plain.tasks
+
+
+def test_results_spread_over_prefixes_unless_somebody_looks_for_them(tmp_path: Path) -> None:
+    run = Run([ModelPlan("a", mlp)], tmp_path)
+    run.trainer.publish(0)
+    slots = (Task(0, (0,), (1.0,)), Task(0, (1,), (1.0,), message=1))
+    one = Invocation(round=2, worker=3, attempt=1, slots=slots[:1], load=0.5, epoch=6)
+    two = Invocation(round=2, worker=3, attempt=1, slots=slots, load=1.0, epoch=6, early=(0.5,))
+    modes = [run.builder.build(invocation).reply for invocation in (one, two)]
+    assert [(mode.early, mode.prefix) for mode in modes] == [(False, run.keys.spill(2, 3)), (True, run.keys.mail(6, 2))]
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,38 @@ def test_a_resumed_run_has_the_bits_of_one_that_went_through(split: int, schedul
         assert second.trainer.state(model).steps == 5
 
 
+class Spare(nn.Module):
+    """A layer that takes no part, and one whose gradient is zero all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare, self.silent = nn.Linear(6, 3), nn.Linear(4, 4), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x) + 0.0 * self.silent(x)  # type: ignore[no-any-return]
+
+
+def test_weight_decay_moves_what_takes_part_and_nothing_else(tmp_path: Path) -> None:
+    """As in plain torch: no gradient is not the same as a gradient of zero."""
+    args = {"lr": 0.1, "weight_decay": 0.5, "momentum": 0.9}
+    run = Run([plan(factory=Spare, optimizer="SGD", optimizer_args=args)], tmp_path)
+    run.trainer.check(run.dataset)
+    before = {name: tensor.clone() for name, tensor in run.trainer.module(0).state_dict().items()}
+    run.play(*UNCODED)
+    after = run.trainer.module(0).state_dict()
+    moved = {name.partition(".")[0] for name in before if not torch.equal(before[name], after[name])}
+    assert moved == {"used", "silent"}
+    assert compare(run) < 1e-5
+
+
+def test_a_snapshot_is_published_once(tmp_path: Path) -> None:
+    run = Run([plan()], tmp_path, options={"inline_bytes": 10})
+    run.trainer.publish(0)
+    first = run.trainer.weights(0)
+    run.trainer.publish(0)
+    assert run.trainer.weights(0) is first
+
+
 def mean_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(output, target)
 
