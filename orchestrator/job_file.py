@@ -6,8 +6,9 @@ Knows no scheme, no data and no torch: it only yields a valid `JobConfig`. Read 
 from __future__ import annotations
 
 import json
+import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import accumulate
 from pathlib import Path
@@ -35,6 +36,8 @@ def parse_job(tree: Mapping[str, Any], source: str) -> JobConfig:
 
     Raises: ConfigError.
     """
+    if odd := list(_not_plain(tree, ())):
+        raise ConfigError("\n".join(f"{source}: {line}" for line in odd))
     try:
         return JobConfig.model_validate(tree)
     except ValidationError as error:
@@ -136,8 +139,22 @@ def _location(loc: tuple[int | str, ...]) -> str:
     for part in loc:
         if isinstance(part, str) and (part.startswith(("literal[", "constrained-", "tuple[")) or part in _BRANCHES):
             break
-        known.append(str(part))
+        known.append(str(part) if str(part).isprintable() else ascii(part))
     return ".".join(known)
+
+
+def _not_plain(value: Any, loc: tuple[int | str, ...]) -> Iterator[str]:
+    """One line per value that JSON does not have: a run keeps its job as JSON, and must get the same one back."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _not_plain(inner, (*loc, key))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _not_plain(inner, (*loc, index))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield f"{_location(loc)}: must be a finite number (is {value})"
+    elif not (value is None or isinstance(value, bool | int | float | str)):
+        yield f"{_location(loc)}: must be a number, a string, true, false, a list or a table{_is(value)}"
 
 
 _BRANCHES = frozenset({"int", "float", "str", "bool"})
@@ -157,7 +174,7 @@ def _wrong(location: str, detail: Any) -> str:
     if kind == "missing":
         return "is missing"
     if kind == "extra_forbidden":
-        return _unknown_key(location)
+        return _unknown_key(detail["loc"])
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
@@ -203,20 +220,20 @@ def _is(value: Any) -> str:
     return f" (is {text if len(text) <= 60 else text[:57] + '...'})"
 
 
-def _unknown_key(location: str) -> str:
+def _unknown_key(loc: Sequence[int | str]) -> str:
     """Says which keys the section has, the closest first."""
-    section, _, key = location.rpartition(".")
-    fields = _fields(section.split(".") if section else [])
-    close = get_close_matches(key, fields, n=1)
+    *section, key = loc
+    fields = _fields(section)
+    close = get_close_matches(str(key), fields, n=1)
     if close:
         return f"is not a key of this section; did you mean {close[0]!r}?"
     return f"is not a key of this section; it has {', '.join(fields)}"
 
 
-def _fields(section: list[str]) -> list[str]:
+def _fields(section: Sequence[int | str]) -> list[str]:
     model: type[BaseModel] = JobConfig
     for part in section:
-        if part.isdigit():
+        if isinstance(part, int):
             continue
         annotation = model.model_fields[part].annotation
         model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else ModelConfig
