@@ -1,0 +1,63 @@
+"""However results travel and wherever they are summed, a job trains the same models, to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from orchestrator import Job, Model, train
+from orchestrator.errors import ConfigError
+
+SCHEMES: dict[str, dict[str, Any]] = {
+    "m-sgc": {"burst": 1, "window": 2, "max_stragglers": 1},
+    "gc-partial": {"stragglers": 1, "parameters": {"m": 1}},
+}
+
+
+def make_mlp(hidden: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(5, hidden), nn.Tanh(), nn.Linear(hidden, 2))
+
+
+def weights(scheme: str, home: Path, **cluster: Any) -> list[bytes]:
+    """What a job trains, run with these settings; the emulator's delays make stragglers."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5)).astype(np.float32)
+    models = [Model(name, make_mlp, args={"hidden": 7}, optimizer=("Adam", {"lr": 0.01})) for name in ("a", "b")]
+    job = Job(
+        models=models, data=(x, (x[:, 0] > 0).astype(np.int64)), batch_size=30, steps=3, workers=4, scheme=scheme,
+        cluster=cluster, emulator={"delays": "shifted-exponential", "time_scale": 0.02}, **SCHEMES[scheme],
+    )  # fmt: skip
+    return [model.checkpoint.read_bytes() for model in train(job, home=home).run.models]
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def expected(scheme: str, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """Summed by the client, answered at once."""
+    return weights(scheme, tmp_path_factory.mktemp(scheme), aggregate="client")
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [{"aggregate": "cloud"}, {"invoke": "event"}, {"aggregate": "cloud", "invoke": "event"}],
+    ids=["cloud", "event", "cloud-and-event"],
+)
+def test_the_weights_are_the_same(scheme: str, expected: list[bytes], cluster: dict[str, Any], tmp_path: Path) -> None:
+    assert weights(scheme, tmp_path, **cluster) == expected
+
+
+def test_lazy_schemes_need_their_results_here(tmp_path: Path) -> None:
+    rows = (np.ones((8, 5), np.float32), np.ones((8, 2), np.float32))
+    models = [Model("a", make_mlp, args={"hidden": 7}, optimizer=("SGD", {"lr": 0.01}))]
+    cloud = {"aggregate": "cloud"}
+    job = Job(models, rows, batch_size=8, steps=1, workers=4, loss="mse_loss", scheme="lag-ps", cluster=cloud)
+    with pytest.raises(ConfigError, match=r"lag-ps keeps gradients to compare them, .* use \"client\""):
+        train(job, home=tmp_path)
