@@ -114,7 +114,7 @@ def _checked_for_lazy(prepared: Prepared) -> Prepared:
     """The job with its batches in file order, if it is one that a lazy scheme can serve."""
     name, alpha = prepared.config.scheme.name, float(prepared.params.get("alpha", 0.0))
     if prepared.config.cluster.aggregate == "cloud":
-        raise ConfigError(f'{name} keeps gradients to compare them, so cluster.aggregate cannot be "cloud": use "client"')
+        raise ConfigError(f'{name} keeps gradients to compare them, so it needs cluster.aggregate = "client"')
     require_plain_descent(name, prepared.models, alpha, prepared.config.training.clip_norm)
     return replace(prepared, order=full_batch(name, prepared.order))
 

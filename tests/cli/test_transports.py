@@ -57,7 +57,9 @@ def test_the_weights_are_the_same(scheme: str, expected: list[bytes], cluster: d
 def test_lazy_schemes_need_their_results_here(tmp_path: Path) -> None:
     rows = (np.ones((8, 5), np.float32), np.ones((8, 2), np.float32))
     models = [Model("a", make_mlp, args={"hidden": 7}, optimizer=("SGD", {"lr": 0.01}))]
-    cloud = {"aggregate": "cloud"}
-    job = Job(models, rows, batch_size=8, steps=1, workers=4, loss="mse_loss", scheme="lag-ps", cluster=cloud)
-    with pytest.raises(ConfigError, match=r"lag-ps keeps gradients to compare them, .* use \"client\""):
+    job = Job(
+        models=models, data=rows, batch_size=8, steps=1, workers=4, loss="mse_loss", scheme="lag-ps",
+        cluster={"aggregate": "cloud"},
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"lag-ps keeps gradients to compare them"):
         train(job, home=tmp_path)
