@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.disk import DISK, Disk, write_whole
+from orchestrator.disk import Disk, write_whole
 from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from orchestrator.jobs import JobPlan
 from orchestrator.loop import Loop
@@ -33,9 +33,8 @@ from orchestrator.runs.stopping import Stop
 from orchestrator.schemes.registry import build_scheme, get, parse_params
 from orchestrator.schemes.scheme import Context, FloatArray, Scheme
 from tests.orchestrator.quadratic import QuadraticTrainer
-from tests.orchestrator.runs.disks import FastDisk
+from tests.orchestrator.runs.disks import FAST_DISK as FAST
 
-FAST = FastDisk()
 PLACE = PlaceNote("local", "bucket", timeout_s=5.0)
 
 
@@ -196,4 +195,4 @@ def check_record(paths: RunPaths, job: SmallJob) -> None:
     assert read_history(paths.record).steps == [job.steps] * job.models
 
 
-__all__ = ["DISK", "FAST", "NumpyModels", "SmallJob", "check_record"]
+__all__ = ["FAST", "NumpyModels", "SmallJob", "check_record"]

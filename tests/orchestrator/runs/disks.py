@@ -27,6 +27,9 @@ class FastDisk(Disk):
         """At once."""
 
 
+FAST_DISK = FastDisk()
+
+
 class DyingDisk(FastDisk):
     """Counts what persists, and ends the process at call number `at`: before it, or in the middle of a write.
 
@@ -142,3 +145,7 @@ class FullDisk(FastDisk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.free -= len(data)
         return super().write(descriptor, data)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        self.free += os.fstat(descriptor).st_size - size
+        super().truncate(descriptor, size)

@@ -1,0 +1,230 @@
+"""Full disks, stores that do not answer, signals and cancels: what stops a run, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from orchestrator.disk import DiskError, GrowingFile, size_of_whole_lines, write_whole
+from orchestrator.errors import Interrupted, PreflightError, RunCancelled, RunStopped
+from orchestrator.runs.cancelling import cancel
+from orchestrator.runs.life import PlaceNote, living, request_cancel, settle
+from orchestrator.runs.lock import RunBusy, is_held, only_process
+from orchestrator.runs.patience import PatientStore
+from orchestrator.runs.status import State, status_of
+from orchestrator.runs.stopping import Stop, stop_on_signals
+from orchestrator.store import MemoryStore, StoreUnavailable
+from tests.orchestrator.runs.bench import SmallJob, check_record
+from tests.orchestrator.runs.disks import FAST_DISK, FullDisk
+
+JOB = SmallJob()
+
+
+def never() -> None:
+    """Nobody wants it to stop."""
+
+
+# --- full disks --------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_fills_up_at_any_byte_stops_the_run_resumably(tmp_path: Path) -> None:
+    expected = JOB.live(JOB.submit(tmp_path / "undisturbed"))
+    stopped = 0
+    for free in range(200, 12_000, 530):
+        paths, trouble = JOB.submit(tmp_path / str(free)), ""
+        try:
+            weights = JOB.live(paths, FullDisk(free))
+        except DiskError as error:
+            trouble = str(error)
+        if trouble:
+            stopped += 1
+            assert trouble.endswith("No space left on device; what was saved before is whole")
+            assert len(trouble.splitlines()) == 1
+            assert status_of(paths).state.resumable
+            assert not list(paths.folder.rglob("*.unfinished")), "what was half written makes room again"
+            weights = JOB.live(paths)
+        assert weights == expected
+        check_record(paths, JOB)
+    assert DiskError.exit_code == 5
+    assert stopped >= 10
+
+
+def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    file = GrowingFile(path, FullDisk(25))
+    file.append(b"twenty bytes of text\n")
+    with pytest.raises(DiskError):
+        file.append(b"twenty bytes of text\n")
+    file.append(b"ok\n")
+    file.close()
+    assert path.read_bytes() == b"twenty bytes of text\nok\n"
+
+
+def test_the_last_newline_is_found_however_far_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for head, tail in ((b"", b""), (b"a\n", b""), (b"a\nb\n", b"c" * 200_000), (b"", b"c" * 70_000)):
+        path.write_bytes(head + tail)
+        assert size_of_whole_lines(path) == len(head)
+
+
+def test_a_file_is_replaced_whole_and_its_folder_must_be_there(tmp_path: Path) -> None:
+    write_whole(tmp_path / "f", [b"old"], FAST_DISK)
+    write_whole(tmp_path / "f", [b"n", memoryview(b"ew")], FAST_DISK)
+    assert (tmp_path / "f").read_bytes() == b"new"
+    with pytest.raises(DiskError, match="No such file or directory"):
+        write_whole(tmp_path / "nowhere" / "f", [b""], FAST_DISK)
+
+
+# --- stores ------------------------------------------------------------------------------------------------------
+
+
+class Moody(MemoryStore):
+    """A store that raises what it is given, call by call, before it answers."""
+
+    def __init__(self, moods: list[Exception]) -> None:
+        super().__init__()
+        self.moods = moods
+        self.closed = False
+
+    def get(self, key: str) -> bytes:
+        if self.moods:
+            raise self.moods.pop(0)
+        return super().get(key)
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        raise NotImplementedError
+
+    def get_many(self, keys: Sequence[str]) -> Sequence[bytes]:
+        return [self.get(key) for key in keys]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def patient(moods: list[Exception], patience_s: float, should_stop: Callable[[], None] = never) -> PatientStore:
+    shared = Moody(moods)
+    shared.put("k", b"v")
+    return PatientStore(lambda: shared, patience_s=patience_s, should_stop=should_stop)
+
+
+def test_trouble_is_waited_out_with_a_new_client_and_new_credentials() -> None:
+    made: list[Moody] = []
+
+    def connect() -> Moody:
+        store = Moody([PreflightError("expired")] if not made else [])
+        store.put("k", b"v")
+        made.append(store)
+        return store
+
+    store = PatientStore(connect, patience_s=30, should_stop=never)
+    assert store.get("k") == b"v"
+    assert [client.closed for client in made] == [True, False]
+    store.close()
+
+
+def test_patience_ends_resumably() -> None:
+    store = patient([StoreUnavailable("503 SlowDown")] * 100, patience_s=0.3)
+    with pytest.raises(RunStopped, match=r"503 SlowDown; waited 0\.3 s, then gave up"):
+        store.get("k")
+    store.close()
+
+
+def test_a_missing_key_is_an_answer() -> None:
+    store = patient([], patience_s=30)
+    with pytest.raises(FileNotFoundError):
+        store.get("other")
+    assert store.exists("k")
+    assert store.list("") == ["k"]
+    store.delete(["k"])
+    assert not store.exists("k")
+    store.close()
+
+
+def test_who_wants_to_stop_is_heard_while_the_store_is_silent() -> None:
+    silence = threading.Event()
+
+    class Silent(Moody):
+        def get(self, key: str) -> bytes:
+            silence.wait(20)
+            return b""
+
+    stop = Stop()
+    store = PatientStore(lambda: Silent([]), patience_s=30, should_stop=stop.check)
+    timer = threading.Timer(0.1, stop.ask, ["interrupted"])
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        store.get("k")
+    assert time.monotonic() - began < 5
+    assert not store.at_once("x", b"", limit_s=0.0) or store.exists("x")
+    silence.set()
+    store.close()
+
+
+# --- signals, locks and cancels ----------------------------------------------------------------------------------
+
+
+def test_the_first_signal_asks_and_a_second_ctrl_c_leaves() -> None:
+    stop, told = Stop(), []
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_signals(stop, told.append):
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted, match="ended by SIGTERM"):
+            stop.check()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert len(told) == 2
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_one_process_at_a_time_and_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    assert not is_held(lock)
+    with only_process(lock, "r-1"):
+        assert is_held(lock)
+        with pytest.raises(RunBusy, match="r-1 is being run by another process"), only_process(lock, "r-1"):
+            pass
+    assert lock.exists()
+    assert not is_held(lock)
+
+
+def test_a_cancel_before_the_first_life_counts_and_a_resume_goes_past_it(tmp_path: Path) -> None:
+    paths = JOB.submit(tmp_path)
+    told = cancel(paths, lambda life: pytest.fail("it has no workers yet"), patience_s=0.0)
+    assert (told.state, told.in_flight, told.workers_told) == (State.CANCELLED, 0, False)
+    with pytest.raises(RunCancelled):
+        JOB.live(paths, epoch=0)
+    assert status_of(paths).state is State.CANCELLED
+    JOB.live(paths)
+    assert status_of(paths).state is State.DONE
+    assert "nothing to cancel" in cancel(paths, lambda life: True, 0.0).describe()
+
+
+def test_a_life_with_a_number_that_was_had_already_is_refused(tmp_path: Path) -> None:
+    paths = JOB.submit(tmp_path)
+    with living(paths, 4):
+        pass
+    with pytest.raises(RunBusy, match="has been resumed by another process"), living(paths, 4):
+        pass
+    request_cancel(paths, 9)
+    with living(paths) as life:
+        assert life.epoch == 10
+
+
+def test_a_cancel_tells_the_workers_first_and_says_what_may_still_be_billed(tmp_path: Path) -> None:
+    """The process was killed, so nobody knows what was in flight: at most a timeout long it can be billed."""
+    paths = JOB.submit(tmp_path)
+    seen = []
+    with living(paths) as life:
+        settle(paths, life, PlaceNote("aws", "bucket", timeout_s=45.0))
+    told = cancel(paths, lambda life: seen.append((life.epoch, paths.cancel.exists())) is None, patience_s=0.0)
+    assert seen == [(0, False)], "the marker comes before anything else"
+    assert (told.state, told.in_flight, told.longest_s, told.workers_told) == (State.CANCELLED, None, 45.0, True)
+    assert "may still run, and be billed, for 45 s at most" in told.describe()
