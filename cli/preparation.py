@@ -21,11 +21,13 @@ from orchestrator.ports import Store
 from orchestrator.rounds import Rounds
 from orchestrator.schemes import registry
 from orchestrator.schemes.scheme import Context, Distances, Params, Scheme
+from orchestrator.store import Keys, MemoryStore
 from orchestrator.training.data import Dataset, load_dataset
-from orchestrator.training.models import ModelPlan, make_spec, prepare
+from orchestrator.training.models import ModelPlan
 from orchestrator.training.order import BatchOrder
 from orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
 from orchestrator.training.requests import wire_dtype
+from orchestrator.training.trainer import TorchTrainer
 
 OpenBucket = Callable[[str], Store]
 UNCODED = "uncoded"
@@ -106,7 +108,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
         prepared = _checked_for_lazy(prepared)
     prepared.wire_dtype(scheme)
     prepared.rounds(scheme)
-    _try_models(plans, folder)
+    _try_models(prepared, folder)
     return prepared
 
 
@@ -165,11 +167,14 @@ def _found(source: str, folder: Path) -> str:
     return str(beside) if beside.exists() else source
 
 
-def _try_models(plans: tuple[ModelPlan, ...], folder: Path) -> None:
-    """Builds each model and packs it for workers. From now on modules in `folder` can be imported."""
+def _try_models(prepared: Prepared, folder: Path) -> None:
+    """Builds each model, tries it on a few rows and packs it for workers.
+
+    From now on modules in `folder` can be imported.
+    """
     place = str(folder.resolve())
     if place not in sys.path:
         sys.path.insert(0, place)
-    for plan in plans:
-        prepare(plan)
-        make_spec(plan)
+    trial = TorchTrainer(prepared.models, prepared.plan, store=MemoryStore(), keys=Keys("trial"))
+    trial.check(prepared.train)
+    trial.put_specs()

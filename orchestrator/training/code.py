@@ -87,7 +87,7 @@ def _import(name: str, where: str) -> ModuleType:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(f"{where}: there is no module {name!r}, installed or beside the job file") from None
         raise ConfigError(f"{where}: importing {name} needs {error.name}, which is not installed") from error
-    except Exception as error:  # a user's module may raise anything
+    except (Exception, SystemExit) as error:  # a user's module may raise anything, and a script may leave
         raise ConfigError(f"{where}: importing {name} raised {type(error).__name__}: {first_line(error)}") from error
 
 

@@ -109,7 +109,7 @@ def _make_module(plan: ModelPlan, where: str) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(plan.seed)
             module = factory(**plan.args)
-    except Exception as error:  # the user's own code
+    except (Exception, SystemExit) as error:  # the user's own code
         raise ConfigError(f"{where}: its factory raised {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{where}: its factory returned {type(module).__name__}, expected a torch.nn.Module")

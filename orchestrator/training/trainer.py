@@ -76,7 +76,10 @@ class TorchTrainer:
         self._retired: list[str] = []
 
     def check(self, dataset: Dataset) -> None:
-        """Tries a few rows on every model, for nothing. Raises ConfigError that says what the model or loss said."""
+        """Tries a few rows on every model, for nothing. Raises ConfigError that says what the model or loss said.
+
+        A model that has not made a step yet must also give a finite loss.
+        """
         for trained in self._trained:
             x, y = (_tensor(array[:CHECKED_ROWS], trained.model.dtype) for array in (dataset.x, dataset.y))
             try:
@@ -235,6 +238,8 @@ def _try(trained: Trained, x: Tensor, y: Tensor) -> frozenset[int]:
     parameters = {index: each for index, each in enumerate(trained.model.parameters) if each.requires_grad}
     with torch.random.fork_rng(devices=[]):
         loss = trained.model.loss.total(trained.module(x), y)
+        if trained.steps == 0 and not torch.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss.item():g} before the first step")
         found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     flat.load_snapshot(trained.module, before)
     return frozenset(index for index, gradient in zip(parameters, found, strict=True) if gradient is None)

@@ -56,8 +56,20 @@ def raises():
 def no_module():
     return 3
 
+def leaves():
+    raise SystemExit(3)
+
 def nan_loss(output, target):
     return (output * float("nan")).sum()
+
+def nan_later(output, target):
+    return torch.nn.functional.cross_entropy(output, target, reduction="sum") * (1 if len(target) < 8 else float("nan"))
+
+def mean_loss(output, target):
+    return torch.nn.functional.cross_entropy(output, target)
+
+def by_class(output, target):
+    return output.sum(0)
 """
 GC = 'scheme={name="gc", s=1}'
 
@@ -97,7 +109,15 @@ def test_dry_run_tells_the_plan_and_leaves_nothing(gradmux: Gradmux, job: Path, 
         (["models.0.factory=small_models:mpl"], "mpl"),
         (["models.0.factory=other_models:mlp"], "other_models"),
         (["models.0.optimizer.name=Adamm"], "torch.optim has no optimizer 'Adamm'"),
+        (
+            ["models.0.factory=small_models:leaves", "models.0.args={}", "sweep={}", GC],
+            "its factory raised SystemExit: 3",
+        ),
         (["training.loss=cross_entorpy"], "cross_entorpy"),
+        (["training.loss=small_models:nan_loss"], "the loss is nan before the first step"),
+        (["training.loss=small_models:mean_loss"], "returns a mean over the samples"),
+        (["training.loss=small_models:by_class"], "gave shape (10,) for 4 samples"),
+        (["training.loss=mse_loss"], "cannot be trained on x float32 (4, 64) and y int64 (4,)"),
         (["cluster.workers=auto"], 'cluster.workers = "auto"'),
         (["cluster.workers=2000"], "workers = 2000 do not fit concurrency = 1000"),
         (["cluster.backend=aws"], 'backend = "aws" needs bucket'),
@@ -149,9 +169,9 @@ def test_the_record_says_what_ran_and_how_it_ended(gradmux: Gradmux, job: Path) 
     assert lines[-1].state == "done"
 
 
-def test_a_loss_that_gives_nan_stops_with_one_line(gradmux: Gradmux, job: Path) -> None:
+def test_a_loss_that_gives_nan_later_stops_with_one_line(gradmux: Gradmux, job: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
-    ran = gradmux("submit", job, "-q", "--set", "training.loss=small_models:nan_loss")
+    ran = gradmux("submit", job, "-q", "--set", "training.loss=small_models:nan_later")
     assert ran.code == 5
     assert len(ran.err.splitlines()) == 1
     assert "NonFinite" in ran.err
