@@ -131,12 +131,16 @@ def find_run(home: Path, name: str) -> RunPaths:
 def create_run(home: Path, name: str, fill: Callable[[RunPaths], None], disk: Disk = DISK) -> RunPaths:
     """A new run NAME-1, NAME-2, ...: `fill` puts job and materials into a folder that then gets its name at once.
 
-    So no reader ever sees half a run, and two processes never share one. Raises DiskError.
+    So no reader ever sees half a run, and two processes never share one. Raises DiskError; ConfigError when nothing can
+    be kept in `home` at all.
     """
     runs = runs_folder(home)
     staging = runs / f"{STAGING}{os.getpid()}-{secrets.token_hex(4)}"
     try:
         disk.make_folder(staging)
+    except OSError as error:
+        raise ConfigError(f"no run can be kept in the home folder {home}: {error.strerror or error}") from error
+    try:
         _clear_abandoned(runs)
         fill(RunPaths(staging))
         disk.sync_folder(staging)
