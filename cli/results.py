@@ -19,7 +19,7 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
         print_json(result)
         return
     rows = [
-        (model["name"], str(model["steps"]), f"{model['train_loss']:.4f}", _percent(model["eval"].get("accuracy")))
+        (model["name"], str(model["steps"]), _loss(model["train_loss"]), _percent(model["eval"].get("accuracy")))
         for model in result["models"]
     ]
     console, cost, decode = stdout(), result["cost"], result["decode"]
@@ -37,6 +37,10 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
         ("weights", str(Path(result["models"][0]["checkpoint"]).parent)),
     ]
     console.print(facts(told))
+
+
+def _loss(loss: float | None) -> str:
+    return "" if loss is None else f"{loss:.4f}"
 
 
 def _percent(share: float | None) -> str:

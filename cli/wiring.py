@@ -10,7 +10,6 @@ Read next: `orchestrator/runs/play.py`, then `orchestrator/loop.py`, which play 
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -22,16 +21,17 @@ from types import MappingProxyType
 from typing import Any
 
 from cli.aggregation import Aggregation
+from cli.finishing import finish
 from cli.keeping import keep_job
 from cli.options import Settings
 from cli.places import Place, open_bucket, open_place
 from cli.policy import auto_job, limits, wait_policy
 from cli.preparation import Prepared, prepare_job
-from lambda_worker.contract import Request, cancel_marker, encode_request
+from cli.workers import Restoring, Workers
+from lambda_worker.contract import cancel_marker, encode_request
 from orchestrator.api import Materials, Trained
 from orchestrator.auto import AUTO, Pilot
 from orchestrator.config import JobConfig
-from orchestrator.disk import write_whole
 from orchestrator.distances import RecordedDistances
 from orchestrator.errors import RunStopped, TaskFailed
 from orchestrator.fleets.calling import Function, MakesRequests, Patience
@@ -40,30 +40,27 @@ from orchestrator.fleets.onward_fleet import OnwardFleet
 from orchestrator.fleets.shared_fleet import SharedFleet
 from orchestrator.fleets.warming import warm_up
 from orchestrator.loop import Loop
-from orchestrator.ports import Invocation, Trainer
 from orchestrator.prices import PRICES
-from orchestrator.record import Decoded, EndLine, FileRecord, Header, Line, Recorder, RoundLine, Tee
-from orchestrator.results import ModelResult, RunResult
+from orchestrator.record import Decoded, EndLine, FileRecord, Header, Recorder, Tee
 from orchestrator.rounds import Rounds
 from orchestrator.runs.budget import Budget
 from orchestrator.runs.checkpoints import Checkpoint, Checkpoints, Manifest, saved_steps
 from orchestrator.runs.failed import save_failed
-from orchestrator.runs.history import DONE, ROUNDS, STEPS, History, read_history
+from orchestrator.runs.history import DONE, ROUNDS, STEPS, read_history, require_readable
 from orchestrator.runs.keeper import Keeper
 from orchestrator.runs.life import Life, living, settle, store_name
-from orchestrator.runs.log import logging_to
+from orchestrator.runs.log import LoggedRecord, logging_to
+from orchestrator.runs.mirror import Mirror, NoMirror
 from orchestrator.runs.paths import RunPaths
 from orchestrator.runs.patience import PatientStore
 from orchestrator.runs.play import play
 from orchestrator.runs.slots import Slots, slots_folder
 from orchestrator.runs.start import start_after
 from orchestrator.runs.stopping import Stop
-from orchestrator.schemes.codes.code import NOISY
-from orchestrator.schemes.scheme import Key, Params, Scheme
+from orchestrator.schemes.scheme import Key, Scheme
 from orchestrator.store import Keys, S3Store
-from orchestrator.training.checkpoint import save_weights
 from orchestrator.training.cloud_sum import Setting
-from orchestrator.training.data import Dataset, put_dataset
+from orchestrator.training.data import put_dataset
 from orchestrator.training.distances import DistanceTrainer
 from orchestrator.training.gradients import CodedResult
 from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
@@ -107,6 +104,7 @@ def run_life(
     ends a run (`orchestrator.errors`); the record then says why.
     """
     stop = stop or Stop()
+    require_readable(paths.record)
     settle(paths, life, place.note(prepared.config))
     stop.watch(paths, life.epoch)
 
@@ -115,13 +113,24 @@ def run_life(
 
     store = PatientStore(connect, patience_s=prepared.config.cluster.patience_s, should_stop=stop.check)
     record = FileRecord(paths.record)
+    mirror = _mirror(prepared, place, paths, life, store)
     try:
         with logging_to(paths.log):
-            trainer = _Run(prepared, place, paths, life, stop, store, on_step, tell).train(record)
-            return _finish(prepared, trainer, paths)
+            mirror.begin()
+            trainer = _Run(prepared, place, paths, life, stop, store, mirror, on_step, tell).train(record)
+            trained = finish(prepared, trainer, paths)
+            mirror.end()
+            return trained
     finally:
         record.close()
         store.close()
+
+
+def _mirror(prepared: Prepared, place: Place, paths: RunPaths, life: Life, store: PatientStore) -> Mirror | NoMirror:
+    """A run on AWS has its folder in the bucket, too; the emulator's store ends with the emulator."""
+    if prepared.config.cluster.backend == "local":
+        return NoMirror()
+    return Mirror(store, Keys(store_name(paths)), paths, life, place.bucket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,7 @@ class _Run:
     life: Life
     stop: Stop
     store: PatientStore
+    mirror: Mirror | NoMirror
     on_step: OnStep | None
     tell: Callable[[str], None]
 
@@ -149,7 +159,7 @@ class _Run:
         trainer = this.trainer(saved)
         trainer.check(self.prepared.train)
         every = self.prepared.config.training.checkpoint_every
-        keeper = Keeper(_LoggedRecord(record), checkpoints, trainer, manifest, every=every)
+        keeper = Keeper(LoggedRecord(record), checkpoints, trainer, manifest, every=every, saved=self.mirror.saved)
         if start.finished:
             keeper.write(this.header(self.prepared.scheme(), manifest.steps))
             keeper.write(EndLine("done", 0.0, "nothing was left to do"))
@@ -197,7 +207,7 @@ class _Run:
 
     def play(
         self,
-        workers: _Workers,
+        workers: Workers,
         trainer: TorchTrainer,
         keeper: Keeper,
         recorder: Recorder,
@@ -250,15 +260,15 @@ class _Run:
             raise self.kept(failure, rounds, requests) from failure
 
     @contextmanager
-    def workers(self, trainer: TorchTrainer) -> Iterator[_Workers]:
+    def workers(self, trainer: TorchTrainer) -> Iterator[Workers]:
         """The fleet of this life, tried, for as long as the context is open."""
-        requests, aggregation = _Restoring(trainer), Aggregation.of(self.prepared, trainer)
+        requests, aggregation = Restoring(trainer), Aggregation.of(self.prepared, trainer)
         calls = self.fleet(requests, aggregation.shelf)
         slots = Slots(slots_folder(self.paths, calls.endpoint.url), self.prepared.config.cluster.concurrency)
         fleet = OnwardFleet(SharedFleet(calls, slots))
         try:
             calls.check(connections=self.prepared.scheme().workers)
-            yield _Workers(requests, calls, fleet, aggregation)
+            yield Workers(requests, calls, fleet, aggregation)
         finally:
             fleet.close()
             slots.close()
@@ -359,119 +369,6 @@ class _Run:
     @property
     def keys(self) -> Keys:
         return Keys(store_name(self.paths))
-
-
-class _Restoring:
-    """Makes requests; before a task is tried again, it sees to it that its snapshot is still in the store."""
-
-    def __init__(self, trainer: TorchTrainer) -> None:
-        self._trainer = trainer
-
-    def serve(self, requests: RequestBuilder) -> None:
-        """From now on these make the requests."""
-        self._requests = requests
-
-    def build(self, call: Invocation) -> Request:
-        if call.attempt > 1:
-            for job in {task.job for task in call.slots if task is not None}:
-                self._trainer.restore(job)
-        return self._requests.build(call)
-
-    def warm(self, call: Invocation) -> Request:
-        return self._requests.warm(call)
-
-
-@dataclass(frozen=True, slots=True)
-class _Workers:
-    """Who computes for a life, and what makes their requests."""
-
-    requests: _Restoring
-    calls: LambdaFleet
-    """what really invokes"""
-    fleet: OnwardFleet
-    """the same, as the loop sees it"""
-    aggregation: Aggregation
-
-    def summing(self, trainer: TorchTrainer, setting: Setting, store: PatientStore) -> Trainer:
-        """The trainer, as the loop sees it."""
-        return self.aggregation.trainer(trainer, setting, self.calls.run, store)
-
-
-class _LoggedRecord:
-    """A recorder that says one line a round."""
-
-    def __init__(self, record: FileRecord) -> None:
-        self._record = record
-        self._warned = False
-
-    def write(self, line: Line) -> None:
-        self._record.write(line)
-        self._warn_of_noise(line)
-        if isinstance(line, RoundLine):
-            took_s, decoded = line.end_s - line.start_s, len(line.decoded)
-            log.info("round %d: %.3f s, %d late, %d decoded", line.round, took_s, len(line.late), decoded)
-        elif isinstance(line, Header):
-            log.info("life %d of %s begins with job %d", line.epoch, line.run, line.first)
-        else:
-            log.info("%s%s", line.state, f": {line.reason}" if line.reason else "")
-
-    def _warn_of_noise(self, line: Line) -> None:
-        """Once a run: from then on the record has it."""
-        worst = 0.0 if isinstance(line, Header) else max((each.amplification for each in line.decoded), default=0.0)
-        if worst > NOISY and not self._warned:
-            self._warned = True
-            log.warning("a decode amplified rounding %.0f times: use code = fractional, or tolerate fewer", worst)
-
-
-def _finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Trained:
-    """Saves weights and evaluation of every model, then the result: from then on the run is done."""
-    history = read_history(paths.record)
-    result = RunResult(
-        run=paths.run,
-        state="done",
-        scheme=prepared.config.scheme.name,
-        params=_told_params(prepared, history),
-        workers=prepared.scheme().workers,
-        load=history.load,
-        rounds=history.rounds,
-        wall_s=history.wall_s,
-        billed_s=history.billed_s,
-        invocations=history.invocations,
-        models=_finish_models(prepared, trainer, paths, history),
-        max_residual=history.max_residual,
-        max_amplification=history.max_amplification,
-        record=paths.record,
-    )
-    write_whole(paths.result, [json.dumps(result.to_dict(), indent=2).encode()])
-    return Trained(result, {plan.name: trainer.module(index) for index, plan in enumerate(prepared.models)})
-
-
-def _told_params(prepared: Prepared, history: History) -> Params:
-    """The scheme's; for `auto` what it chose last."""
-    header = history.header
-    if not prepared.auto or header is None:
-        return prepared.params
-    return {"scheme": header.scheme, "workers": header.workers, **header.params}
-
-
-def _finish_models(
-    prepared: Prepared, trainer: TorchTrainer, paths: RunPaths, history: History
-) -> tuple[ModelResult, ...]:
-    """Saves the weights and evaluates every model."""
-    paths.weights("").parent.mkdir(exist_ok=True)
-    results = []
-    for index, plan in enumerate(prepared.models):
-        checkpoint, loss = paths.weights(plan.name), history.losses[index]
-        write_whole(checkpoint, [save_weights(trainer.module(index))])
-        told = {} if prepared.eval is None else _evaluation(trainer, index, prepared.eval)
-        assert loss is not None
-        results.append(ModelResult(plan.name, prepared.plan.steps, loss, told, checkpoint))
-    return tuple(results)
-
-
-def _evaluation(trainer: TorchTrainer, model: int, rows: Dataset) -> dict[str, float]:
-    told = trainer.evaluate(model, rows)
-    return {"loss": told.loss, **({} if told.accuracy is None else {"accuracy": told.accuracy})}
 
 
 # --- backends of the Python door ---------------------------------------------------------------------------------

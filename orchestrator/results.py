@@ -17,8 +17,8 @@ class ModelResult:
 
     name: str
     steps: int
-    train_loss: float
-    """mean over the last batch"""
+    train_loss: float | None
+    """mean over the last batch; None when the record of it was lost"""
     eval: Mapping[str, float]
     """`loss` and, for classifiers, `accuracy` on the evaluation rows; empty without such rows"""
     checkpoint: Path

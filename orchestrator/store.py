@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import botocore.session
 import obstore
 from obstore.auth.boto3 import Boto3CredentialProvider
-from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as ObstoreS3
 
 from orchestrator.aws import Endpoint, find_credentials, new_session, resolve_endpoint
@@ -95,6 +95,10 @@ class Keys:
     def checkpoint(self, name: str) -> str:
         return f"{self.prefix}checkpoints/{name}"
 
+    def folder(self, name: str) -> str:
+        """A file of the run's folder, kept here too."""
+        return f"{self.prefix}folder/{name}"
+
     @staticmethod
     def model_spec(content: bytes) -> str:
         return f"specs/{digest(content)}.json"
@@ -130,6 +134,13 @@ class MemoryStore:
     def put(self, key: str, data: bytes) -> None:
         with self._lock:
             self._objects[key] = bytes(data)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Puts an object that is not there yet; False when it is."""
+        with self._lock:
+            free = key not in self._objects
+            self._objects.setdefault(key, bytes(data))
+        return free
 
     def get(self, key: str) -> bytes:
         try:
@@ -202,6 +213,14 @@ class S3Store:
         multipart = len(data) > MULTIPART_BYTES
         self._ask(key, lambda: obstore.put(self._client, key, data, use_multipart=multipart, chunk_size=16 << 20))
 
+    def create(self, key: str, data: bytes) -> bool:
+        """Puts an object that is not there yet; False when it is. Of two clients at once, one gets True."""
+        try:
+            self._ask(key, lambda: obstore.put(self._client, key, data, mode="create", use_multipart=False))
+        except FileExistsError:
+            return False
+        return True
+
     def get(self, key: str) -> bytes:
         return self._ask(key, lambda: obstore.get(self._client, key).bytes().to_bytes())
 
@@ -248,13 +267,19 @@ class S3Store:
         try:
             return request()
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
-                raise PreflightError(f"there is no bucket {self.bucket} at {self.endpoint.url}") from error
+            self._require_bucket(error)
             raise FileNotFoundError(f"no object {key} in bucket {self.bucket}") from error
+        except AlreadyExistsError as error:
+            raise FileExistsError(f"there is an object {key} in bucket {self.bucket} already") from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise PreflightError(f"bucket {self.bucket}: access to {key} refused: {_first_line(error)}") from error
         except BaseError as error:
+            self._require_bucket(error)
             raise StoreUnavailable(f"bucket {self.bucket} at {self.endpoint.url}: {_first_line(error)}") from error
+
+    def _require_bucket(self, error: Exception) -> None:
+        if "NoSuchBucket" in str(error):
+            raise PreflightError(f"there is no bucket {self.bucket} at {self.endpoint.url}") from error
 
 
 def _client_options(endpoint: Endpoint) -> ClientConfig:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import click
 
 from cli.options import Settings, command, pass_settings
 from cli.output import print_json, set_up_logging
+
+if TYPE_CHECKING:
+    from orchestrator.runs.paths import RunPaths
 
 
 @command("resume", example="gradmux resume digits-1 --detach")
@@ -14,10 +20,11 @@ from cli.output import print_json, set_up_logging
 @click.option("--epoch", type=int, hidden=True, help="The number that this life was given.")
 @pass_settings
 def resume_command(settings: Settings, run: str, detach: bool, epoch: int | None) -> None:
-    """Go on with RUN (a name, or its folder) from its last checkpoint, whatever ended it.
+    """Go on with RUN (a name, its folder, or s3://BUCKET/runs/NAME) from its last checkpoint, whatever ended it.
 
-    It needs nothing but the run's folder. With a fractional code the weights are, bit for bit, those of a run that was
-    never stopped; a cyclic or dft code decodes in the order of arrival, so they agree up to rounding.
+    It needs nothing but the run's folder. A run on AWS keeps its folder in its bucket, too, and so can be resumed on
+    another machine: NAME is what its file `store-name` says. With a fractional code the weights are, bit for bit, those
+    of a run that was never stopped; a cyclic or dft code decodes in the order of arrival, so they agree up to rounding.
     """
     from cli.detached import run_detached
     from cli.results import tell_result
@@ -25,7 +32,7 @@ def resume_command(settings: Settings, run: str, detach: bool, epoch: int | None
     from orchestrator.runs.status import read_result
 
     set_up_logging(settings)
-    paths = find_run(settings.home, run)
+    paths = _from_store(settings, run) if run.startswith("s3://") else find_run(settings.home, run)
     if paths.result.exists():
         tell_result(settings, read_result(paths))
         return
@@ -37,3 +44,23 @@ def resume_command(settings: Settings, run: str, detach: bool, epoch: int | None
     from cli.keeping import prepare_again
 
     tell_result(settings, run_here(settings, prepare_again(paths), paths, epoch).to_dict())
+
+
+def _from_store(settings: Settings, url: str) -> RunPaths:
+    """The folder of a run in S3, brought here."""
+    from cli.places import open_bucket
+    from lambda_worker.contract import cancelled_epoch
+    from orchestrator.errors import ConfigError
+    from orchestrator.runs.life import NEVER
+    from orchestrator.runs.mirror import bring
+    from orchestrator.store import Keys
+
+    found = re.fullmatch(r"s3://([^/]+)/runs/([^/]+)/?", url)
+    if found is None:
+        raise ConfigError(f"{url}: a run in S3 is s3://BUCKET/runs/NAME")
+    store, keys = open_bucket(found[1]), Keys(found[2])
+    try:
+        cancelled = cancelled_epoch(store.get(keys.cancel)) if store.exists(keys.cancel) else NEVER
+        return bring(store, keys, settings.home, cancelled)
+    finally:
+        store.close()

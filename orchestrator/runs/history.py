@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.record import Decoded, EndLine, Header, Heard, Line, RecordError, RoundLine, Sent, decode_lines
+from orchestrator.runs.life import FolderError
 
 DONE = "done"
 """key of `Header.extra`: steps of each model that were done when the life, or this segment of it, began"""
@@ -166,6 +167,15 @@ class Follower:
 def read_history(record: Path) -> History:
     """The whole record. Raises RecordError."""
     return Follower(record).read()
+
+
+def require_readable(record: Path) -> None:
+    """Raises FolderError that says what to do when a run cannot go on because its record is damaged."""
+    try:
+        read_history(record)
+    except RecordError as error:
+        remedy = "restore the file, or move it away: the run then goes on from its checkpoint, without its history"
+        raise FolderError(f"{error}; {remedy}") from error
 
 
 def history_of(lines: Iterable[Line]) -> History:

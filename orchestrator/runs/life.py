@@ -57,6 +57,8 @@ class Life:
     """UTC, ISO 8601"""
     place: PlaceNote | None = None
     """None: it has no workers yet"""
+    token: str = ""
+    """that of no other life, on any machine"""
 
 
 def new_store_name(job: str) -> str:
@@ -116,7 +118,7 @@ def living(paths: RunPaths, epoch: int | None = None, disk: Disk = DISK) -> Iter
         number = next_epoch(paths) if epoch is None else epoch
         if last is not None and last.epoch >= number:
             raise RunBusy(f"{paths.run} has been resumed by another process since")
-        life = Life(number, os.getpid(), socket.gethostname(), _now())
+        life = Life(number, os.getpid(), socket.gethostname(), _now(), token=secrets.token_hex(8))
         _write(paths, life, disk)
         yield life
 

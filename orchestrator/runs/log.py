@@ -1,6 +1,7 @@
 """The log of a run: what our loggers say while it runs, in a file of its folder.
 
 A log that cannot be written (a full disk) is given up silently: the record, not the log, is the truth.
+Read next: `keeper.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from orchestrator.record import Header, Line, Recorder, RoundLine
+from orchestrator.schemes.codes.code import NOISY
+
+log = logging.getLogger(__name__)
 
 LOGGERS = ("orchestrator", "infra", "cli")
 
@@ -41,3 +47,29 @@ def logging_to(path: Path) -> Iterator[None]:
             logger.removeHandler(handler)
             logger.setLevel(level)
         handler.close()
+
+
+class LoggedRecord:
+    """A recorder that says one line a round."""
+
+    def __init__(self, record: Recorder) -> None:
+        self._record = record
+        self._warned = False
+
+    def write(self, line: Line) -> None:
+        self._record.write(line)
+        self._warn_of_noise(line)
+        if isinstance(line, RoundLine):
+            took_s, decoded = line.end_s - line.start_s, len(line.decoded)
+            log.info("round %d: %.3f s, %d late, %d decoded", line.round, took_s, len(line.late), decoded)
+        elif isinstance(line, Header):
+            log.info("life %d of %s begins with job %d", line.epoch, line.run, line.first)
+        else:
+            log.info("%s%s", line.state, f": {line.reason}" if line.reason else "")
+
+    def _warn_of_noise(self, line: Line) -> None:
+        """Once a run: from then on the record has it."""
+        worst = 0.0 if isinstance(line, Header) else max((each.amplification for each in line.decoded), default=0.0)
+        if worst > NOISY and not self._warned:
+            self._warned = True
+            log.warning("a decode amplified rounding %.0f times: use code = fractional, or tolerate fewer", worst)

@@ -32,6 +32,7 @@ THREADS = 8
 class Client(Store, Protocol):
     """A store that has to be closed."""
 
+    def create(self, key: str, data: bytes) -> bool: ...
     def put_many(self, objects: Mapping[str, bytes]) -> None: ...
     def get_many(self, keys: Sequence[str]) -> Sequence[bytes]: ...
     def close(self) -> None: ...
@@ -49,6 +50,9 @@ class PatientStore:
 
     def put(self, key: str, data: bytes) -> None:
         self._ask(lambda client: client.put(key, data))
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._ask(lambda client: client.create(key, data))
 
     def get(self, key: str) -> bytes:
         return self._ask(lambda client: client.get(key))

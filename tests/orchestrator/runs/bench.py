@@ -25,13 +25,15 @@ from orchestrator.rounds import Rounds
 from orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
 from orchestrator.runs.history import DONE, read_history
 from orchestrator.runs.keeper import Keeper
-from orchestrator.runs.life import PlaceNote, living, settle
+from orchestrator.runs.life import PlaceNote, living, new_store_name, settle, store_name
+from orchestrator.runs.mirror import Mirror, NoMirror
 from orchestrator.runs.paths import RunPaths, create_run
 from orchestrator.runs.play import play
 from orchestrator.runs.start import start_after
 from orchestrator.runs.stopping import Stop
 from orchestrator.schemes.registry import build_scheme, get, parse_params
 from orchestrator.schemes.scheme import Context, FloatArray, Scheme
+from orchestrator.store import Keys, MemoryStore
 from tests.orchestrator.quadratic import QuadraticTrainer
 from tests.orchestrator.runs.disks import FAST_DISK as FAST
 
@@ -115,6 +117,7 @@ class SmallJob:
 
     def submit(self, home: Path, disk: Disk = FAST) -> RunPaths:
         def fill(paths: RunPaths) -> None:
+            write_whole(paths.store_name, [new_store_name("small").encode()], disk)
             write_whole(paths.job, [json.dumps({"name": "small", "scheme": {"name": self.scheme}}).encode()], disk)
 
         return create_run(home, "small", fill, disk)
@@ -127,8 +130,9 @@ class SmallJob:
         stop: Stop | None = None,
         between: Callable[[], None] = lambda: None,
         epoch: int | None = None,
+        store: MemoryStore | None = None,
     ) -> list[str]:
-        """One life, to the end; the final weights. `between` is called between events."""
+        """One life, to the end; the final weights. `between` is called between events, `store` keeps the folder."""
         stop = stop or Stop(look_s=0.0)
         with living(paths, epoch, disk) as life:
             settle(paths, life, PLACE, disk)
@@ -143,7 +147,9 @@ class SmallJob:
                 trainer = NumpyModels(self.whole, start.plan, scheme.chunk_sizes)
                 for model, state in enumerate(() if saved is None else saved.states):
                     trainer.load_state(model, state)
-                keeper = Keeper(record, checkpoints, trainer, manifest, every=self.every)
+                mirror = NoMirror() if store is None else Mirror(store, Keys(store_name(paths)), paths, life, "b")
+                mirror.begin()
+                keeper = Keeper(record, checkpoints, trainer, manifest, every=self.every, saved=mirror.saved)
                 keeper.write(self._header(paths, scheme, start.plan, life.epoch, manifest.steps))
                 if start.finished:
                     keeper.write(EndLine("done", 0.0, "nothing was left to do"))
@@ -167,7 +173,8 @@ class SmallJob:
                     )
                     play(loop, keeper, drain_s=1e9, recall=lambda: None)
                 weights = trainer.weights()
-                write_whole(paths.result, [json.dumps({"weights": weights}).encode()], disk)
+                write_whole(paths.result, [json.dumps({"weights": weights, "models": []}).encode()], disk)
+                mirror.end()
                 return weights
             finally:
                 record.close()

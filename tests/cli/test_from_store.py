@@ -1,0 +1,77 @@
+"""A run on (emulated) AWS that is lost with its machine goes on on another one, from the bucket alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pytest
+
+from cli.keeping import keep_job
+from cli.places import open_place
+from cli.wiring import run_job
+from infra.local import Emulator, EmulatorConfig
+from orchestrator.errors import Interrupted
+from orchestrator.record import Decoded
+from orchestrator.runs.life import store_name
+from orchestrator.runs.paths import find_run
+from orchestrator.runs.stopping import Stop
+from tests.cli.conftest import Gradmux
+from tests.cli.going_on import WORKERS, Small, saved
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket that AWS's own variables lead to."""
+    with Emulator(EmulatorConfig(warm=WORKERS, timeout_s=5.0)) as emulator:
+        for name, value in emulator.environment().items():
+            monkeypatch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket="far-away")
+        yield "far-away"
+
+
+def test_the_folder_of_a_run_is_in_its_bucket(bucket: str, tmp_path: Path, gradmux: Gradmux, home: Path) -> None:
+    first = tmp_path / "first"
+    config = Small(first, None).prepared({"name": "gc", "s": 1}).config  # type: ignore[arg-type]
+    cluster = config.cluster.model_copy(update={"backend": "aws", "bucket": bucket})
+    small = Small(first, None)  # type: ignore[arg-type]
+    job = replace(small.prepared({"name": "gc", "s": 1}), config=config.model_copy(update={"cluster": cluster}))
+    stop, count = Stop(), 0
+
+    def on_step(_: Decoded) -> None:
+        nonlocal count
+        count += 1
+        if count == 5:
+            stop.ask("interrupted")
+
+    with open_place(job.config) as place:
+        through, lost = (keep_job(job, first, tmp_path) for _ in range(2))
+        run_job(job, place, through)
+        with pytest.raises(Interrupted):
+            run_job(job, place, lost, on_step, stop)
+    expected, name = saved(through), store_name(lost)
+    shutil.rmtree(first)
+
+    ran = gradmux("resume", f"s3://{bucket}/runs/{name}", "--json")
+    assert ran.code == 0, ran.err
+    assert (ran.document["state"], ran.document["run"]) == ("done", "small-1")
+    assert saved(find_run(home, "small-1")) == expected
+    assert gradmux("resume", f"s3://{bucket}/runs/{name}", "--json").document == ran.document
+
+    shutil.rmtree(home)
+    told = gradmux("resume", f"s3://{bucket}/runs/{name}", "--json").document
+    assert told["cost"] == ran.document["cost"]
+    assert saved(find_run(home, "small-1")) == expected, "a run that is done comes with its weights"
+
+    for url, message in (
+        (f"s3://{bucket}/runs/nothing-there", "there is no run under runs/nothing-there/"),
+        (f"s3://{bucket}/other/place", "a run in S3 is s3://BUCKET/runs/NAME"),
+        ("s3://no-such-bucket/runs/a", "there is no bucket no-such-bucket"),
+    ):
+        ran = gradmux("resume", url)
+        assert ran.code in (2, 3)
+        assert len(ran.err.splitlines()) == 1
+        assert message in ran.err
