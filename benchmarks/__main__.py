@@ -8,7 +8,20 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SHORT = ("workers_ready", "evaluator", "tuning_transfer", "lazy", "stability", "profile_calibration")
+SHORT = (
+    "workers_ready",
+    "dispatch",
+    "replies",
+    "combine",
+    "cloud_aggregation",
+    "loop_against_simulator",
+    "scaling",
+    "evaluator",
+    "tuning_transfer",
+    "lazy",
+    "stability",
+    "profile_calibration",
+)
 
 
 def main(chosen: list[str]) -> int:

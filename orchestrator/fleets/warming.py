@@ -5,8 +5,10 @@ Otherwise the first round does it, and looks slower than any other. Knows no sch
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from orchestrator.ports import Arrival, Invocation, Trainer
 from orchestrator.schemes.scheme import Scheme, Slots
@@ -28,6 +30,20 @@ def warm_up(scheme: Scheme, trainer: Trainer, warm: Warm, epoch: int) -> None:
     troubles = [arrival for arrival in warm(calls) if arrival.error]
     if troubles:
         log.warning("%d of %d workers did not warm up: %s", len(troubles), len(calls), troubles[0].error)
+
+
+@contextmanager
+def memory_settled() -> Iterator[None]:
+    """Within it Python's collector of cycles leaves alone what there was before: libraries, models, data.
+
+    To walk over those millions of objects again and again would hold replies up.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _jobs(slots: Iterable[Slots]) -> set[int]:
