@@ -71,9 +71,10 @@ def log_file(home: Path) -> Path:
 def up(home: Path, config: EmulatorConfig) -> State:
     """Starts the emulator of this home folder, or finds it running; its delays and faults are then those of `config`.
 
-    Raises EmulatorError: it runs with other settings, a port is in use, the handler cannot be imported.
+    Raises EmulatorError: it runs with other settings, a port is in use, the handler cannot be imported, `home` cannot
+    be written.
     """
-    home.mkdir(parents=True, exist_ok=True)
+    prepare_home(home)
     with one_at_a_time(home):
         running = status(home)
         if running is None:
@@ -85,6 +86,15 @@ def up(home: Path, config: EmulatorConfig) -> State:
     running.admin.set_delays(config.delays)
     running.admin.set_faults(config.faults)
     return running
+
+
+def prepare_home(home: Path) -> None:
+    """Makes sure that state and log can lie there. Raises EmulatorError."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        log_file(home).touch()
+    except OSError as error:
+        raise EmulatorError(f"nothing can be kept in the home folder {home}: {error.strerror or error}") from error
 
 
 def start(home: Path, config: EmulatorConfig) -> State:
@@ -103,7 +113,7 @@ def status(home: Path) -> State | None:
     """The running emulator of this home folder; None when there is none."""
     try:
         started = Started.from_json(json.loads(state_file(home).read_text()))
-    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
         return None
     pid, ticks = started.processes["server"]
     return State(started, home) if start_time(pid) == ticks else None
@@ -113,7 +123,8 @@ def down(home: Path) -> bool:
     """Ends the emulator of this home folder and waits for it; False when none was running."""
     running = status(home)
     if running is None:
-        state_file(home).unlink(missing_ok=True)
+        if state_file(home).exists():
+            state_file(home).unlink(missing_ok=True)
         return False
     with contextlib.suppress(ProcessLookupError), process_handle(running.pid) as handle:
         if start_time(running.pid) == running.started.processes["server"][1]:

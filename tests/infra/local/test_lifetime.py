@@ -180,6 +180,16 @@ def test_a_pid_that_now_belongs_to_another_is_not_trusted(tmp_path: Path) -> Non
         stranger.kill()
 
 
-def test_a_broken_state_file_is_no_emulator(tmp_path: Path) -> None:
-    (tmp_path / "local.json").write_text("{")
+@pytest.mark.parametrize("state", ["{", "[]", "{}", '{"processes": 3}', '{"processes": {"server": 1}}', "\udcff"])
+def test_a_broken_state_file_is_no_emulator(tmp_path: Path, state: str) -> None:
+    (tmp_path / "local.json").write_bytes(state.encode(errors="surrogateescape"))
     assert status(tmp_path) is None
+
+
+def test_a_home_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    home = tmp_path / "file" / "home"
+    with pytest.raises(EmulatorError, match=r"nothing can be kept in the home folder .*: Not a directory"):
+        up(home, CONFIG)
+    assert status(home) is None
+    assert not down(home)
