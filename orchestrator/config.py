@@ -124,7 +124,7 @@ class TrainingConfig(Section):
     loss: str = "cross_entropy"
     """a name in torch.nn.functional, or "module:function" """
     seed: Annotated[int, Field(ge=0)] = 0
-    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    checkpoint_every: Annotated[int, Field(ge=0)] = 20
     """steps of one model between checkpoints; 0: only at the end"""
     dtype: Literal["float32", "float64"] = "float32"
     """of parameters and gradients"""

@@ -7,6 +7,7 @@ Read next: `keeper.py`.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from orchestrator.schemes.codes.code import NOISY
 
 log = logging.getLogger(__name__)
 
+TROUBLES_TOLD = 20
+"""different ones of a life; the record has them all"""
 LOGGERS = ("orchestrator", "infra", "cli")
 
 
@@ -50,15 +53,17 @@ def logging_to(path: Path) -> Iterator[None]:
 
 
 class LoggedRecord:
-    """A recorder that says one line a round."""
+    """A recorder that says one line a round, and each trouble of workers once, with its traceback."""
 
     def __init__(self, record: Recorder) -> None:
         self._record = record
         self._warned = False
+        self._troubles: set[tuple[str, str]] = set()
 
     def write(self, line: Line) -> None:
         self._record.write(line)
         self._warn_of_noise(line)
+        self._tell_troubles(line)
         if isinstance(line, RoundLine):
             took_s, decoded = line.end_s - line.start_s, len(line.decoded)
             log.info("round %d: %.3f s, %d late, %d decoded", line.round, took_s, len(line.late), decoded)
@@ -73,3 +78,14 @@ class LoggedRecord:
         if worst > NOISY and not self._warned:
             self._warned = True
             log.warning("a decode amplified rounding %.0f times: use code = fractional, or tolerate fewer", worst)
+
+    def _tell_troubles(self, line: Line) -> None:
+        """The first time that calls fail in a certain way: such calls are made again, and usually that is all."""
+        for arrival in () if isinstance(line, Header) else line.arrivals:
+            if arrival.slots or not arrival.error:
+                continue
+            kind = (arrival.outcome, re.sub(r"[0-9a-f-]{8,}|\d+", "", arrival.error.partition("\n")[0]))
+            if kind not in self._troubles and len(self._troubles) < TROUBLES_TOLD:
+                self._troubles.add(kind)
+                where = f"round {arrival.round}, worker {arrival.worker}, attempt {arrival.attempt}"
+                log.info("%s %s: %s", where, arrival.outcome.replace("_", " "), arrival.error)
