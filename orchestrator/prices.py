@@ -23,7 +23,9 @@ class Prices:
     date: str = "2025-10"
     """when AWS's pages said so"""
     gb_s: float = 0.0000166667
-    """Lambda x86, per GB of memory and second; arm: 0.0000133334"""
+    """Lambda x86, per GB of memory and second"""
+    arm_gb_s: float = 0.0000133334
+    """Lambda arm64, the same"""
     million_requests: float = 0.20
     """Lambda"""
     thousand_puts: float = 0.005
@@ -34,6 +36,10 @@ class Prices:
     def compute_usd(self, billed_s: float, memory_mb: int) -> float:
         """Of so many seconds of a function with so much memory."""
         return billed_s * memory_mb / 1024 * self.gb_s
+
+    def for_arm(self) -> Prices:
+        """The table for functions on arm64."""
+        return replace(self, gb_s=self.arm_gb_s)
 
     def requests_usd(self, invocations: int) -> float:
         """Of invoking so often."""

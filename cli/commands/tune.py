@@ -34,6 +34,7 @@ FRONT_SHOWN = 8
 @click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
 @click.option("--mu", default=1.0, show_default=True, type=click.FloatRange(0), help="For --wait mu.")
 @click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10240), help="Of a worker.")
+@click.option("--arm", is_flag=True, help="Workers are arm64 functions, which cost less.")
 @click.option("--prices", type=click.Path(dir_okay=False, path_type=Path), help="A table of prices in TOML.")
 @click.option("--resamples", default=20, show_default=True, type=click.IntRange(0), help="Resampled profiles.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draws the front: .png or .svg.")
@@ -55,6 +56,7 @@ def tune_command(
     wait: str,
     mu: float,
     memory_mb: int,
+    arm: bool,
     prices: Path | None,
     resamples: int,
     plot: Path | None,
@@ -66,6 +68,7 @@ def tune_command(
     from orchestrator.prices import PRICES, load_prices
     from orchestrator.tune import SCHEMES, TuneOptions, tune
 
+    list_prices = PRICES if prices is None else load_prices(prices)
     options = TuneOptions(
         jobs=jobs,
         models=models,
@@ -79,7 +82,7 @@ def tune_command(
         schemes=SCHEMES if schemes is None else tuple(name.strip() for name in schemes.split(",")),
         wait=Mu(mu) if wait == "mu" else Earliest(),
         memory_mb=memory_mb,
-        prices=PRICES if prices is None else load_prices(prices),
+        prices=list_prices.for_arm() if arm else list_prices,
         resamples=resamples,
         seed=seed,
     )

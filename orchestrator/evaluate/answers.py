@@ -32,6 +32,10 @@ class Answers(Protocol):
         """(columns, n) the fewest workers that complete `job` by repeating, given what is in at `now_s`."""
         ...
 
+    def drop(self, job: int) -> None:
+        """Nothing more will be asked about `job`."""
+        ...
+
 
 class Fractional:
     """First answers by group. Each uncovered group's lowest worker repeats."""
@@ -58,6 +62,9 @@ class Fractional:
         found[self._cover.column[open_], self._cover.lowest(self._draws.lineup(job))[open_]] = True
         return found
 
+    def drop(self, job: int) -> None:
+        self._first_s.pop(job, None)
+
 
 class Cyclic:
     """Answers by worker; any n - s of them decode. The lowest workers that lack one repeat."""
@@ -81,6 +88,9 @@ class Cyclic:
         lacking = self._at_s[job] > now_s[:, np.newaxis]
         needed: IntArray = self._needed - (~lacking).sum(axis=1)
         return lacking & (np.cumsum(lacking, axis=1) <= needed[:, np.newaxis])
+
+    def drop(self, job: int) -> None:
+        self._at_s.pop(job, None)
 
 
 def answers_for(batch: Batch, draws: Draws) -> Answers:

@@ -7,12 +7,17 @@ the groups from the scheme's own `FractionalCode`: they cannot differ from a sim
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.evaluate.bits import IntArray
 from orchestrator.fleets.profile_fleet import DelayTable
 from orchestrator.schemes.codes import FractionalCode
 
+Kept: TypeAlias = NDArray[np.int32]
+"""half the memory; many are kept"""
 SECOND = 2
 """the attempt that a backup is"""
 
@@ -23,15 +28,15 @@ class Chance:
     def __init__(self, columns: int, seed: int) -> None:
         self._columns, self._seed = columns, seed
         self._tables: dict[int, DelayTable] = {}
-        self._rows: dict[tuple[int, int], IntArray] = {}
+        self._rows: dict[tuple[int, int], Kept] = {}
         self._seconds: dict[tuple[int, int], int] = {}
-        self._lines: dict[tuple[int, ...], IntArray] = {}
+        self._lines: dict[tuple[int, ...], Kept] = {}
 
     def row(self, workers: int, t: int) -> IntArray:
         """(workers,) the column that each of n workers has in round t."""
         if (workers, t) not in self._rows:
-            self._rows[workers, t] = self._table(workers).row(t).astype(np.int64)
-        return self._rows[workers, t]
+            self._rows[workers, t] = self._table(workers).row(t).astype(np.int32)
+        return self._rows[workers, t].astype(np.int64)
 
     def second(self, t: int, worker: int) -> int:
         """The column of a worker's second attempt in round t; the same for every n."""
@@ -46,8 +51,8 @@ class Chance:
         """
         if (workers, *parts) not in self._lines:
             finest = FractionalCode(workers, 0, self._seed).draw(*parts)
-            self._lines[workers, *parts] = np.argsort(np.array(finest.group))
-        return self._lines[workers, *parts]
+            self._lines[workers, *parts] = np.argsort(np.array(finest.group)).astype(np.int32)
+        return self._lines[workers, *parts].astype(np.int64)
 
     def _table(self, workers: int) -> DelayTable:
         if workers not in self._tables:

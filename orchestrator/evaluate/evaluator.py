@@ -25,6 +25,8 @@ from orchestrator.policies import Mu
 
 CELLS = 1 << 20
 """numbers in one working array, about: columns are played in chunks, so that memory stays bounded and in cache"""
+TABLE_CELLS = 4 * CELLS
+"""delays that are kept in order of arrival, for all n"""
 
 
 class Family(Protocol):
@@ -73,13 +75,24 @@ class Evaluator:
         return Played.gather(parts, batch.size)
 
     def play_all(self, batches: Sequence[Batch], *, detail: bool = False) -> list[Played]:
-        """Several batches, in their order; those of `pipeline` at once, which is faster."""
+        """Several batches, in their order; those of `pipeline` many at once, which is faster."""
         overlapping = [place for place, batch in enumerate(batches) if batch.scheme == "pipeline" and batch.size]
-        parts = [(batches[place], self._ready(batches[place])) for place in overlapping]
-        found = (
-            dict(zip(overlapping, pipeline.play_all(parts, self.setting, detail=detail), strict=True)) if parts else {}
-        )
+        found: dict[int, Played] = {}
+        for places in self._together(batches, overlapping):
+            parts = [(batches[place], self._ready(batches[place])) for place in places]
+            found |= dict(zip(places, pipeline.play_all(parts, self.setting, detail=detail), strict=True))
         return [found[i] if i in found else self.play(batch, detail=detail) for i, batch in enumerate(batches)]
+
+    def _together(self, batches: Sequence[Batch], places: Sequence[int]) -> Iterator[list[int]]:
+        """`places` of batches in groups whose tables stay small, those of like n together."""
+        group: list[int] = []
+        for place in sorted(places, key=lambda place: batches[place].workers):
+            if group and (len(group) + 1) * batches[place].workers * self.setting.jobs > TABLE_CELLS:
+                yield group
+                group = []
+            group.append(place)
+        if group:
+            yield group
 
     def _ready(self, batch: Batch) -> Draws:
         self._family(batch)
@@ -108,10 +121,16 @@ class Evaluator:
         rounds = self.setting.jobs + int(batch.delay()[columns].max())
         draws = self._draws.get(batch.workers)
         if draws is None:
+            self._make_room(rounds * batch.workers)
             draws = self._draws[batch.workers] = Draws(self.setting, self._chance, batch.workers, rounds)
         elif draws.rounds < rounds:
             draws.reach(rounds)
         return draws
+
+    def _make_room(self, cells: int) -> None:
+        """Forgets the oldest draws while all would take too much memory."""
+        while self._draws and cells + sum(draws.delays_s.size for draws in self._draws.values()) > TABLE_CELLS:
+            del self._draws[next(iter(self._draws))]
 
     def _chunks(self, batch: Batch) -> Iterator[IntArray]:
         """Columns in runs that are played together, each in order of (W, B, lambda)."""

@@ -64,6 +64,7 @@ class _Repeat:
             self._decodes_s[t] = self._answers.add(t, np.where(repeats, np.inf, at_s))
             ready_s = np.maximum(ready_s, np.minimum(self._decodes_s[t], self._few_lacking_s(t)))
         self._close(t, ready_s, playing)
+        self._answers.drop(old)
 
     def _send(self, t: int, asked: BoolArray, playing: BoolArray) -> FloatArray:
         delays_s = self._draws.delays_s[t] + self._shift_s[:, np.newaxis]

@@ -13,6 +13,7 @@ from orchestrator.delays import DelayProfile
 from orchestrator.errors import ConfigError
 from orchestrator.evaluate import Chance
 from orchestrator.fleets.profile_fleet import LoadModel
+from orchestrator.policies import Mu
 from orchestrator.schemes.scheme import BoolArray, FloatArray
 from orchestrator.tune.options import TuneOptions
 
@@ -62,6 +63,8 @@ def prepare(profile: DelayProfile, options: TuneOptions) -> Material:
     slope_s = profile.slope_s if options.slope_s is None else options.slope_s
     if slope_s is None:
         warnings.append("the slope with load is not known, so computing counts as free: give --slope, or probe loads")
+    if isinstance(options.wait, Mu) and options.harvest_late and "sr-sgc" in options.schemes:
+        warnings.append("under the mu rule sr-sgc is evaluated as if late answers did not count (harvest_late = false)")
     if len(delays_s) < FEW_ROUNDS:
         warnings.append(f"{len(delays_s)} rounds are few: rare slow answers may be missing; measure at least 20")
     load = LoadModel(slope_s or 0.0, profile.reference_load(options.base_load))

@@ -98,4 +98,5 @@ def _loss(searched: tuple[FloatArray, FloatArray], run: tuple[FloatArray, FloatA
     """What is lost on `run` by what is best on `searched`, as a share."""
     own, other = (0, 1) if options.objective == "time" else (1, 0)
     chosen = settle(searched[own], searched[other])
-    return float(run[own][chosen] / run[own].min() - 1.0)
+    least = float(run[own].min())
+    return float(run[own][chosen]) / least - 1.0 if least > 0 else 0.0

@@ -12,6 +12,7 @@ from orchestrator.delays import DelayProfile, generate
 from orchestrator.errors import ConfigError
 from orchestrator.fleets.profile_fleet import LoadModel
 from orchestrator.policies import Limits, Mu
+from orchestrator.prices import PRICES, Prices
 from orchestrator.simulate import SimulationOptions, simulate
 from orchestrator.tune import SCHEMES, Choice, TuneOptions, TuneResult, tune
 
@@ -79,6 +80,18 @@ def test_by_cost_it_takes_the_cheapest(profile: DelayProfile, result: TuneResult
     assert cheap.cost_usd < result.best.cost_usd
 
 
+def test_arm_costs_less_and_prices_are_the_users_own(profile: DelayProfile) -> None:
+    by_cost = replace(QUICK, objective="cost", resamples=0, schemes=("uncoded",), workers=(8,))
+    x86, arm = tune(profile, by_cost).best, tune(profile, replace(by_cost, prices=PRICES.for_arm())).best
+    free = tune(profile, replace(by_cost, prices=Prices(gb_s=0, million_requests=0, thousand_puts=0, thousand_gets=0)))
+    assert arm.cost_usd < x86.cost_usd
+    assert free.best.cost_usd == 0
+    compute_usd = x86.billed_s * QUICK.memory_mb / 1024 * PRICES.gb_s
+    calls = QUICK.jobs * 8
+    objects_usd = QUICK.jobs * PRICES.thousand_puts / 1e3 + calls * PRICES.thousand_gets / 1e3
+    assert x86.cost_usd == pytest.approx(compute_usd + calls * PRICES.million_requests / 1e6 + objects_usd)
+
+
 def test_equal_options_give_equal_answers(profile: DelayProfile, result: TuneResult) -> None:
     again = tune(profile, QUICK)
     assert again.best == result.best
@@ -123,6 +136,7 @@ def test_the_papers_wait_rule_is_tuned_too(profile: DelayProfile) -> None:
     found = tune(profile, replace(QUICK, wait=Mu(1.0), resamples=0, workers=(12, 24)))
     assert {choice.scheme for choice in found.choices} == set(SCHEMES) - {"backup"}
     assert found.baselines["backup"] is not None
+    assert any("harvest_late" in warning for warning in found.warnings)
 
 
 ODD: dict[str, tuple[Callable[[], DelayProfile], TuneOptions]] = {
