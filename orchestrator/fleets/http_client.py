@@ -44,6 +44,7 @@ class HttpClient:
         self.scratch = bytearray(SCRATCH_BYTES)
         """shared by all connections: what they receive is used before another one receives"""
         self.connections: set[Connection] = set()
+        self.sent_bytes = self.received_bytes = 0
         self._dialer = dialer
         self._idle: list[Connection] = []
         """the one used last at the end"""
@@ -53,6 +54,7 @@ class HttpClient:
 
     async def post(self, head: bytes, body: bytes) -> Response:
         """Sends one request and returns what came back, whatever its status. Raises NoConnection, Broken, Silent."""
+        self.sent_bytes += len(head) + len(body)
         connection = self._kept() or await self._dialer.dial(lambda: Connection(self))
         response = await connection.exchange(head, body)
         if response.keep and not connection.lost:
@@ -162,6 +164,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_s = self._loop.time()
+        self._client.received_bytes += nbytes
         try:
             response = self._reader.received(nbytes)
         except BadResponse as error:

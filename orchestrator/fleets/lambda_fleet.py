@@ -122,6 +122,11 @@ class LambdaFleet:
         self._background.stop()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def traffic_bytes(self) -> tuple[int, int]:
+        """(sent to Lambda, received from it) so far, before TLS."""
+        return self._http.sent_bytes, self._http.received_bytes
+
     # --- before the first round ----------------------------------------------------------------------------------
 
     def check(self, connections: int = 1) -> None:

@@ -119,10 +119,13 @@ def test_calls_at_once_have_connections_of_their_own() -> None:
 def test_large_requests_and_responses_come_whole() -> None:
     body = bytes(range(256)) * 20_000
 
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
     async def use(client: HttpClient) -> None:
         assert await post(client, body) == body
+        assert (client.sent_bytes, client.received_bytes) == (len(HEAD % len(body)) + len(body), len(said))
 
-    server = play(server_that_says(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)), use)
+    server = play(server_that_says(said), use)
     assert server.requests[0][1] == body
 
 
