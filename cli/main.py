@@ -10,11 +10,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import TextIO, cast
 
 import click
 
 from cli.options import HELP, Settings, common_options
-from cli.output import report_error
+from cli.output import Lasting, report_error
 from orchestrator.errors import GradmuxError
 
 COMMANDS = (
@@ -111,5 +112,6 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """The console script. SIGTERM unwinds like an exception, so that no process of ours stays behind."""
+    sys.stderr = cast(TextIO, Lasting(sys.stderr))
     signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(sys.argv[1:]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -19,6 +20,25 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPE_WIDTH = 140
+
+
+class Lasting:
+    """A stream whose reader may leave: when the terminal is closed, the command goes on, and what it says is lost."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def print_json(document: Any) -> None:
