@@ -48,15 +48,17 @@ def submit_command(
 
     Ctrl-C saves the models and leaves (`gradmux resume` goes on), Ctrl-C again leaves at once.
     """
-    from cli.foreground import run_here
-    from cli.keeping import keep_job
-    from cli.places import open_bucket
-    from cli.preparation import prepare_job
-    from orchestrator.api import Materials
     from orchestrator.job_file import load_job
 
     set_up_logging(settings)
     config = _with_faults(load_job(job, overrides), faults)
+
+    from cli.foreground import run_here
+    from cli.keeping import keep_job
+    from cli.places import open_bucket
+    from cli.preparation import prepare_job  # imports torch: what is wrong with the file is told before
+    from orchestrator.api import Materials
+
     prepared = prepare_job(config, Materials(), job.parent, open_bucket)
     if dry_run:
         plan = _plan(prepared)
