@@ -18,6 +18,7 @@ SHORT = (
     "scaling",
     "evaluator",
     "tuning_transfer",
+    "schemes_on_profiles",
     "lazy",
     "stability",
     "profile_calibration",
