@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -122,7 +122,7 @@ def request_json(request: Request) -> dict[str, Any]:
         "bucket": request.bucket,
         "cancel": request.cancel,
         "data": None if request.data is None else {"key": request.data},
-        "reply": _reply_mode_json(request.reply),
+        "reply": _fields_of(request.reply),
         "tasks": [_task_json(task) for task in request.tasks],
         "reduce": None if request.reduce is None else _reduction_json(request.reduce),
     }
@@ -250,17 +250,6 @@ def _parse_data(fields: Fields) -> str:
     return key
 
 
-def _reply_mode_json(mode: ReplyMode) -> dict[str, Any]:
-    return {
-        "mode": mode.mode,
-        "dtype": mode.dtype,
-        "prefix": mode.prefix,
-        "max_inline": mode.max_inline,
-        "early": mode.early,
-        "post": mode.post,
-    }
-
-
 def _parse_reply_mode(fields: Fields) -> ReplyMode:
     mode = ReplyMode(
         mode=fields.choice("mode", REPLY_MODES),
@@ -277,7 +266,7 @@ def _parse_reply_mode(fields: Fields) -> ReplyMode:
 
 
 def _reduction_json(reduction: Reduction) -> dict[str, Any]:
-    return asdict(reduction) | {"sources": [asdict(source) for source in reduction.sources]}
+    return _fields_of(reduction) | {"sources": [_fields_of(source) for source in reduction.sources]}
 
 
 def _parse_reduction(fields: Fields) -> Reduction:
@@ -320,7 +309,7 @@ def reply_json(reply: Reply) -> dict[str, Any]:
         "worker": reply.worker,
         "attempt": reply.attempt,
         "results": [_result_json(result) for result in reply.results],
-        "timing": asdict(reply.timing),
+        "timing": _fields_of(reply.timing),
         "cpu": reply.cpu,
     }
 
@@ -427,6 +416,11 @@ def _parse_timing(fields: Fields) -> Timing:
 
 
 # --- both --------------------------------------------------------------------------------------------------------
+
+
+def _fields_of(message: ReplyMode | Reduction | Source | Timing) -> dict[str, Any]:
+    """Its fields as JSON values; `dataclasses.asdict` copies every one of them."""
+    return {name: getattr(message, name) for name in message.__slots__}
 
 
 def _loaded(message: object, where: str) -> object:
