@@ -18,7 +18,7 @@ def durations_by_job(simulation: Simulation) -> list[float]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_every_round_of_every_parameter_set(scheme: str, data: st.DataObject) -> None:
     case: Case = data.draw(cases(scheme))
