@@ -126,8 +126,7 @@ class Boto3Fleet:
         answer = self._ask(request_body(request), "RequestResponse", self._patience)
         if answer.verdict is not Verdict.ANSWERED:
             return ended(call, OUTCOMES[answer.verdict], answer.reason)
-        parsed = self._reader.parse(call, answer)
-        return parsed if isinstance(parsed, Arrival) else self._reader.finish(call, parsed, answer.log_result)
+        return self._reader.read(call, answer)
 
     def _ask(self, body: bytes, kind: str, patience: Patience) -> Answer:
         """Invokes until the call has run, or may have, or patience is over."""

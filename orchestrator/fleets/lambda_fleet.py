@@ -266,14 +266,12 @@ class LambdaFleet:
     async def _read(self, call: Invocation, answer: Answer) -> Arrival:
         """Reads a reply; a large one, or one whose results lie in the store, in a thread."""
         run_in_thread = asyncio.get_running_loop().run_in_executor
-        heavy = len(answer.body) >= HEAVY_BYTES
-        if heavy:
-            parsed = await run_in_thread(self._readers, self._reader.parse, call, answer)
-        else:
-            parsed = self._reader.parse(call, answer)
+        if len(answer.body) >= HEAVY_BYTES:
+            return await run_in_thread(self._readers, self._reader.read, call, answer)
+        parsed = self._reader.parse(call, answer)
         if isinstance(parsed, Arrival):
             return parsed
-        if heavy or any(result.key is not None for result in parsed.results):
+        if any(result.key is not None for result in parsed.results):
             return await run_in_thread(self._readers, self._reader.finish, call, parsed, answer.log_result)
         return self._reader.finish(call, parsed, answer.log_result)
 

@@ -123,6 +123,11 @@ class ReplyReader:
         self._fetched: list[str] = []
         """what can be removed; appended to and emptied by any thread"""
 
+    def read(self, call: Invocation, answer: Answer) -> Arrival:
+        """What came of the invocation: `parse` and `finish`. Raises PreflightError as `parse` does."""
+        reply = self.parse(call, answer)
+        return reply if isinstance(reply, Arrival) else self.finish(call, reply, answer.log_result)
+
     def parse(self, call: Invocation, answer: Answer) -> Reply | Arrival:
         """The reply, or why there is none. Raises PreflightError when the worker speaks another contract version."""
         if answer.function_error:

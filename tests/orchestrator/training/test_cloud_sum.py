@@ -59,8 +59,7 @@ class Cloud:
         if reason := self.trouble(call):
             return ended(call, Outcome.CRASHED, reason)
         body = orjson.dumps(self._worker.answer(orjson.loads(encode_request(request))))
-        reply = self._reader.parse(call, Answer(Verdict.ANSWERED, body=body))
-        return reply if isinstance(reply, Arrival) else self._reader.finish(call, reply, "")
+        return self._reader.read(call, Answer(Verdict.ANSWERED, body=body))
 
     def put(self, size: int, weights: Sequence[float] = (1.0,)) -> tuple[list[Term], list[StoredTerm]]:
         """Results of all workers, as the client would have them, and as they lie in the store."""
@@ -171,9 +170,7 @@ def answer(run: Run, reader: ReplyReader, job: int, chunk: int) -> StoredResult:
     slots = (None, Task(job, (chunk,), (1.0,)))
     call = Invocation(round=job, worker=chunk, attempt=1, slots=slots, load=0.1)
     body = orjson.dumps(run.worker.answer(orjson.loads(encode_request(run.builder.build(call)))))
-    reply = reader.parse(call, Answer(Verdict.ANSWERED, body=body))
-    assert not isinstance(reply, Arrival)
-    result = reader.finish(call, reply, "").results[1]
+    result = reader.read(call, Answer(Verdict.ANSWERED, body=body)).results[1]
     assert isinstance(result, StoredResult)
     return result
 
