@@ -1,6 +1,6 @@
 """Serves Lambda's endpoint until told to stop: the event loop of the server process.
 
-Apart from `server.py` because importing aiohttp takes as long as starting the other processes, which `server.py` does
+Apart from `server.py` because importing all this takes as long as starting the other processes, which `server.py` does
 meanwhile. Read next: `endpoint.py`.
 """
 
