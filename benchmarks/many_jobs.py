@@ -2,8 +2,8 @@
 
     python -m benchmarks.many_jobs [--jobs 20] [--workers 16] [--concurrency 128]
 
-Each job is a detached process of its own, as a user would submit it; all of them reach the one emulator through AWS's
-variables, and share the limit on calls in flight as jobs on one account do. Printed: whether every job's weights are
+Each job is a `gradmux submit`, a process of its own; all of them reach the one emulator through AWS's variables, and
+share the limit on calls in flight as jobs on one account do. Printed: whether every job's weights are
 those of the same job alone, how many calls were in flight at most, and the slowest job's time over the fastest one's.
 """
 
@@ -23,7 +23,6 @@ import boto3
 
 from infra.local import DelayPlan, Emulator, EmulatorConfig
 from orchestrator.delays import generate
-from orchestrator.runs.lock import is_held
 from orchestrator.runs.paths import RunPaths
 from orchestrator.runs.status import RunStatus, State, status_of
 
@@ -52,7 +51,6 @@ optimizer = {{ name = "Adam", lr = 1e-2 }}
 [sweep]
 "optimizer.lr" = [1e-2, 1e-3]
 """
-LOOK_S = 0.2
 LIMIT_S = 600.0
 
 
@@ -115,8 +113,8 @@ def make_bucket(emulator: Emulator) -> None:
 
 
 def submit(job: Path, home: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
-    """A `submit --detach` on its way."""
-    words = ["submit", str(job), "--detach", "--json", "--home", str(home)]
+    """A `submit` on its way."""
+    words = ["submit", str(job), "--json", "--quiet", "--home", str(home)]
     return subprocess.Popen(
         [sys.executable, "-c", "from cli.main import main; main()", *words],
         env=environment,
@@ -126,16 +124,9 @@ def submit(job: Path, home: Path, environment: dict[str, str]) -> subprocess.Pop
 
 
 def wait_for(submissions: list[subprocess.Popen[str]]) -> list[RunPaths]:
-    """The runs, when none of them runs any more."""
-    runs = []
-    for submission in submissions:
-        said, _ = submission.communicate(timeout=LIMIT_S)
-        runs.append(RunPaths(Path(json.loads(said)["log"]).parent))
-    deadline = time.monotonic() + LIMIT_S
-    while any(is_held(paths.lock) for paths in runs):
-        assert time.monotonic() < deadline, [status_of(paths) for paths in runs if is_held(paths.lock)]
-        time.sleep(LOOK_S)
-    return runs
+    """The runs, when all of them are done."""
+    said = [json.loads(submission.communicate(timeout=LIMIT_S)[0]) for submission in submissions]
+    return [RunPaths(Path(each["record"]).parent) for each in said]
 
 
 def weights_of(paths: RunPaths) -> dict[str, bytes]:

@@ -89,6 +89,8 @@ FAULTS = (
     "truncate=0.02,corrupt=0.02,stale=0.02,slowdown=0.05,lost=0.05"
 )
 LOOK_S = 0.2
+DURING_TRAINING = 0.8
+"""share of blows that wait until the life has begun to train; the others may come while it starts"""
 START_S = 60.0
 SLEEP_S = 2.0
 BLOWS = ("kill -9", "kill -9", "kill -9", "Ctrl-C", "sleep", "cancel")
@@ -134,8 +136,8 @@ class Soak:
     randomness: random.Random
     workers: int = 8
     steps: int = 40
-    blow_s: tuple[float, float] = (0.5, 6.0)
-    """a life is left alone for so long, between"""
+    blow_s: tuple[float, float] = (0.2, 4.0)
+    """a life is left alone for so long, between: most often counted from when it began to train"""
     tally: Tally = field(default_factory=Tally)
 
     def run(self, minutes: float, schemes: Sequence[str] = SCHEMES) -> Tally:
@@ -173,6 +175,8 @@ class Soak:
             watch = Watch(paths, self.tally)
             pause_s = self.randomness.uniform(*self.blow_s)
             peace = time.monotonic() > end_s
+            if self.randomness.random() < DURING_TRAINING:
+                watch.until_ended(None if peace else START_S, or_trains=True)
             watch.until_ended(None if peace else pause_s)
             if is_held(paths.lock):
                 self.strike(paths)
@@ -247,12 +251,15 @@ class Watch:
         self._paths, self._tally = paths, tally
         self._faults: Mapping[str, int] = {}
         self._bytes = (0, 0)
+        self._record_size = record_size(paths)
 
-    def until_ended(self, limit_s: float | None) -> None:
-        """Returns when nothing runs it any more, or after `limit_s`."""
+    def until_ended(self, limit_s: float | None, or_trains: bool = False) -> None:
+        """Returns when nothing runs it any more, after `limit_s`, or when this life has written to its record."""
         deadline = None if limit_s is None else time.monotonic() + limit_s
         while is_held(self._paths.lock) and (deadline is None or time.monotonic() < deadline):
             self._look()
+            if or_trains and record_size(self._paths) > self._record_size:
+                return
             time.sleep(LOOK_S)
         self._look()
 
@@ -271,6 +278,11 @@ class Watch:
         self._tally.read_bytes += io.read_chars - self._bytes[0]
         self._tally.written_bytes += io.write_chars - self._bytes[1]
         self._faults, self._bytes = faults, (io.read_chars, io.write_chars)
+
+
+def record_size(paths: RunPaths) -> int:
+    """Bytes; 0 when there is no record yet."""
+    return paths.record.stat().st_size if paths.record.exists() else 0
 
 
 def gradmux(*words: str) -> dict[str, Any] | None:

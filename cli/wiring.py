@@ -37,8 +37,8 @@ from orchestrator.errors import RunStopped, TaskFailed
 from orchestrator.fleets.calling import Function, MakesRequests, Patience
 from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.fleets.onward_fleet import OnwardFleet
-from orchestrator.fleets.shared_fleet import SharedFleet
-from orchestrator.fleets.warming import warm_up
+from orchestrator.fleets.shared_fleet import SharedFleet, warm_within
+from orchestrator.fleets.warming import memory_settled, warm_up
 from orchestrator.loop import Loop
 from orchestrator.prices import PRICES
 from orchestrator.record import Decoded, EndLine, FileRecord, Header, Recorder, Tee
@@ -239,7 +239,7 @@ class _Run:
         rounds = self.prepared.rounds(scheme, already, self.life.epoch)
         requests = self.requests(trainer, scheme, workers.aggregation.mode)
         workers.requests.serve(requests)
-        warm_up(self.prepared.scheme(), trainer, workers.calls.warm, self.life.epoch)
+        warm_up(self.prepared.scheme(), trainer, workers.warm, self.life.epoch)
         loop = Loop(
             scheme=scheme,
             plan=plan,
@@ -268,7 +268,8 @@ class _Run:
         fleet = OnwardFleet(SharedFleet(calls, slots))
         try:
             calls.check(connections=self.prepared.scheme().workers)
-            yield Workers(requests, calls, fleet, aggregation)
+            with memory_settled():
+                yield Workers(requests, calls, fleet, warm_within(slots, calls.warm), aggregation)
         finally:
             fleet.close()
             slots.close()

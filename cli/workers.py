@@ -11,6 +11,7 @@ from cli.aggregation import Aggregation
 from lambda_worker.contract import Request
 from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.fleets.onward_fleet import OnwardFleet
+from orchestrator.fleets.shared_fleet import Warm
 from orchestrator.ports import Invocation, Trainer
 from orchestrator.runs.patience import PatientStore
 from orchestrator.training.cloud_sum import Setting
@@ -47,6 +48,8 @@ class Workers:
     """what really invokes"""
     fleet: OnwardFleet
     """the same, as the loop sees it"""
+    warm: Warm
+    """starts workers and has them read what they will need, as far as there are slots"""
     aggregation: Aggregation
 
     def summing(self, trainer: TorchTrainer, setting: Setting, store: PatientStore) -> Trainer:

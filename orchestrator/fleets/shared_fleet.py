@@ -7,13 +7,16 @@ Knows neither HTTP nor how slots are shared. Read next: `orchestrator/runs/slots
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from orchestrator.ports import Arrival, Fleet, Invocation
 
 LOOK_S = 0.1
 """Between two looks for free slots, while calls wait for them."""
+
+
+Warm = Callable[[Sequence[Invocation]], Sequence[Arrival]]
 
 
 class SharesSlots(Protocol):
@@ -24,6 +27,19 @@ class SharesSlots(Protocol):
         ...
 
     def give_back(self, count: int) -> None: ...
+
+
+def warm_within(slots: SharesSlots, warm: Warm) -> Warm:
+    """The same, for as many of the calls as there are slots free now: the others start their workers when they go."""
+
+    def warm_some(invocations: Sequence[Invocation]) -> Sequence[Arrival]:
+        granted = slots.take(len(invocations))
+        try:
+            return warm(invocations[:granted])
+        finally:
+            slots.give_back(granted)
+
+    return warm_some
 
 
 class SharedFleet:

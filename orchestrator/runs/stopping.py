@@ -33,7 +33,7 @@ class Stop:
         self._looked_s = 0.0
 
     def watch(self, paths: RunPaths, epoch: int) -> None:
-        """From now on this life of a run ends when somebody cancels it."""
+        """From now on this life of a run ends when somebody cancels it; that is said once."""
         self._paths, self._epoch, self._looked_s = paths, epoch, 0.0
 
     def ask(self, reason: str) -> None:
@@ -53,7 +53,8 @@ class Stop:
             return
         self._looked_s = now_s
         if self._paths.cancel.exists() and cancelled_epoch(self._paths) >= self._epoch:
-            raise RunCancelled(f"{self._paths.run} was cancelled")
+            run, self._paths = self._paths.run, None
+            raise RunCancelled(f"{run} was cancelled")
 
 
 @contextmanager

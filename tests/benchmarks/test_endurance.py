@@ -20,7 +20,7 @@ def test_five_thousand_rounds_hold_no_more_than_a_few_hundred_do(tmp_path: Path)
 
 
 def test_hundreds_of_real_calls_leave_no_descriptor_and_no_thread_behind(tmp_path: Path) -> None:
-    gauge = emulated(tmp_path, 480)
+    gauge = emulated(tmp_path, 320)
     settled = len(gauge.descriptors) // 2
     assert max(gauge.descriptors) - min(gauge.descriptors[settled:]) <= 4, gauge.describe()
     assert max(gauge.threads) <= min(gauge.threads) + 6, gauge.describe()

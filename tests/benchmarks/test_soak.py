@@ -9,7 +9,7 @@ from benchmarks.soak import FAULTS, SCHEMES, Soak, describe
 
 
 def test_a_job_under_all_faults_and_kills_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    soak = Soak(tmp_path, random.Random(1), workers=6, steps=60, blow_s=(1.5, 5.0))
+    soak = Soak(tmp_path, random.Random(1), workers=6, steps=60, blow_s=(0.3, 3.0))
     tally = soak.run(minutes=0.9, schemes=SCHEMES[:1])
     told = describe(tally, 1.0)
     assert tally.wrong == [], told

@@ -43,13 +43,13 @@ def job(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def detached(gradmux: Gradmux, *arguments: str | Path) -> Iterator[dict[str, Any]]:
-    """What `submit --detach` says; whatever it has started is dead in the end."""
-    ran = gradmux("submit", *arguments, "--detach", "--json")
+def detached(gradmux: Gradmux, *words: str | Path) -> Iterator[tuple[dict[str, Any], psutil.Process]]:
+    """What a command with --detach says, and its process; whatever that has started is dead in the end."""
+    ran = gradmux(*words, "--detach", "--json")
     assert ran.code == 0, ran.err
     process = psutil.Process(ran.document["pid"])
     try:
-        yield ran.document
+        yield ran.document, process
     finally:
         family = [process, *process.children(recursive=True)] if process.is_running() else []
         for each in family:
@@ -61,22 +61,33 @@ def rounds(home: Path, run: str = "small-1") -> int:
     return status_of(RunPaths(home / "runs" / run)).rounds
 
 
-def test_a_detached_run_is_killed_and_goes_on_elsewhere_without_the_job_file(
+def test_a_detached_run_is_cancelled_and_killed_and_goes_on_elsewhere_without_the_job_file(
     gradmux: Gradmux, job: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = prepare_job(load_job(job, [TRAINING]), Materials(), job.parent, lambda bucket: MemoryStore())
-    with detached(gradmux, job, *PACED) as started:
+    with detached(gradmux, "submit", job, *PACED) as (started, process):
         assert (started["run"], started["state"]) == ("small-1", "running")
-        process = psutil.Process(started["pid"])
         assert os.getsid(process.pid) == process.pid, "no terminal can take it along"
-        wait_until(lambda: rounds(home) > 12)
-        family = [process, *process.children(recursive=True)]
+        wait_until(lambda: rounds(home) > 8)
         busy = gradmux("resume", "small-1")
         assert (busy.code, len(busy.err.splitlines())) == (1, 1)
         assert "run by another process" in busy.err
         early = gradmux("results", "small-1")
         assert early.code == 1
         assert "has no results yet: it is running" in early.err
+        family = [process, *process.children(recursive=True)]
+        told = gradmux("cancel", "small-1", "--json").document
+        assert (told["state"], told["workers_told"], told["in_flight"]) == ("cancelled", True, 0)
+        _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+        assert alive == []
+    status = gradmux("status", "small-1", "--json").document
+    assert (status["state"], status["resumable"], status["in_flight"]) == ("cancelled", True, 0)
+    assert "small-1 is cancelled; nothing is in flight" in gradmux("cancel", "small-1").out
+
+    shutil.rmtree(job.parent)
+    with detached(gradmux, "resume", "small-1") as (_, process):
+        wait_until(lambda: rounds(home) > status["rounds"] + 5)
+        family = [process, *process.children(recursive=True)]
         process.send_signal(signal.SIGKILL)
         _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
         assert alive == [], "the emulator ends with its orchestrator"
@@ -84,7 +95,6 @@ def test_a_detached_run_is_killed_and_goes_on_elsewhere_without_the_job_file(
     (listed,) = gradmux("list", "--json").document["runs"]
     assert (listed["state"], listed["resumable"]) == ("interrupted", True)
     assert 0 < listed["share"] < 1
-    shutil.rmtree(job.parent)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -97,15 +107,15 @@ def test_a_detached_run_is_killed_and_goes_on_elsewhere_without_the_job_file(
     assert gradmux("results", "small-1", "--json").document == ran.document
     assert gradmux("resume", "small-1", "--json").document == ran.document, "what is done is told again"
     (listed,) = gradmux("list", "--json").document["runs"]
-    assert (listed["state"], listed["lives"], listed["share"]) == ("done", 2, 1.0)
+    assert (listed["state"], listed["lives"], listed["share"]) == ("done", 3, 1.0)
     cost = gradmux("cost", "small-1", "--json").document
-    assert len(cost["lives"]) == 2
+    assert len(cost["lives"]) == 3
     assert cost["total"]["billed_s"] == pytest.approx(sum(life["billed_s"] for life in cost["lives"]))
     assert cost["total"]["billed_s"] == pytest.approx(ran.document["cost"]["billed_s"])
     assert sum(model["billed_s"] for model in cost["models"]) == pytest.approx(cost["total"]["billed_s"])
     assert sum(part["billed_s"] for part in cost["rounds"]) == pytest.approx(cost["total"]["billed_s"])
     lines = gradmux("logs", "small-1", "--json").document["lines"]
-    assert sum("life" in line and "begins with job" in line for line in lines) == 2
+    assert sum("life" in line and "begins with job" in line for line in lines) == 3
     assert "small-1" in gradmux("status", "small-1").out
     assert "USD" in gradmux("cost", "small-1", "--rounds").out
     assert "done" in gradmux("logs", "small-1", "-f").out
@@ -119,23 +129,6 @@ def _loaded(document: dict[str, Any], prepared: Any) -> dict[str, Any]:
     for model in document["models"]:
         modules[model["name"]].load_state_dict(load_file(model["checkpoint"]))
     return modules
-
-
-def test_a_cancelled_run_leaves_nothing_running_and_can_be_taken_up_again(
-    gradmux: Gradmux, job: Path, home: Path
-) -> None:
-    with detached(gradmux, job, *SLOW) as started:
-        wait_until(lambda: rounds(home) > 1)
-        family = psutil.Process(started["pid"]).children(recursive=True)
-        ran = gradmux("cancel", "small-1", "--json")
-        assert ran.code == 0, ran.err
-        told = ran.document
-        assert (told["state"], told["workers_told"], told["in_flight"]) == ("cancelled", True, 0)
-        _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
-        assert alive == []
-    status = gradmux("status", "small-1", "--json").document
-    assert (status["state"], status["resumable"], status["in_flight"]) == ("cancelled", True, 0)
-    assert "small-1 is cancelled; nothing is in flight" in gradmux("cancel", "small-1").out
 
 
 def test_ctrl_c_twice_leaves_at_once_and_the_run_can_go_on(job: Path, home: Path) -> None:

@@ -228,3 +228,22 @@ def test_a_cancel_tells_the_workers_first_and_says_what_may_still_be_billed(tmp_
     assert seen == [(0, False)], "the marker comes before anything else"
     assert (told.state, told.in_flight, told.longest_s, told.workers_told) == (State.CANCELLED, None, 45.0, True)
     assert "may still run, and be billed, for 45 s at most" in told.describe()
+
+
+def test_a_cancelled_run_takes_what_is_in_flight_before_it_ends(tmp_path: Path) -> None:
+    """Whoever cancels wants to know that nothing is billed any more."""
+    job = SmallJob("uncoded", {}, failing=0.0, steps=50)
+    paths = job.submit(tmp_path)
+    looks = 0
+
+    def between() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 20:
+            request_cancel(paths, 0)
+
+    with pytest.raises(RunCancelled):
+        job.live(paths, between=between)
+    status = status_of(paths)
+    assert (status.state, status.in_flight) == (State.CANCELLED, 0)
+    assert 0 < status.share < 1
