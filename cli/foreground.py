@@ -24,6 +24,7 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
     from cli.places import open_place
     from cli.progress import run_progress
     from cli.wiring import run_life
+    from orchestrator.errors import RunStopped
     from orchestrator.runs.life import living
     from orchestrator.runs.stopping import Stop, stop_on_signals
 
@@ -34,4 +35,8 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
             run_progress(console, config.scheme.name, prepared.plan.jobs) as on_step,
             stop_on_signals(stop, console.print),
         ):
-            return run_life(prepared, place, paths, life, on_step, stop, console.print).run
+            try:
+                return run_life(prepared, place, paths, life, on_step, stop, console.print).run
+            except RunStopped:
+                console.print(f"{paths.run} can go on: `gradmux resume {paths.run}`")
+                raise

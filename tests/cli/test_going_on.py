@@ -21,7 +21,7 @@ from orchestrator.errors import DeadlinePassed, Interrupted, RunStopped, TaskFai
 from orchestrator.job_file import parse_job
 from orchestrator.record import Header, RoundLine, read_record
 from orchestrator.runs.history import read_history
-from orchestrator.runs.life import store_name
+from orchestrator.runs.life import FolderError, store_name
 from orchestrator.runs.status import State, status_of
 from orchestrator.store import Keys, S3Store
 from tests.cli.conftest import Gradmux
@@ -252,3 +252,29 @@ def test_the_resumed_run_needs_nothing_but_its_folder(small: Small, tmp_path: Pa
     assert saved(type(stopped)(moved)) == saved(through)
     with torch.no_grad():
         assert re.fullmatch(r"small-\d+", stopped.run)
+
+
+def test_a_run_that_dies_before_its_result_is_written_only_writes_it(small: Small) -> None:
+    paths = small.submit(small.prepared({"name": "gc", "s": 1}))
+    first = small.run(paths).run.to_dict()
+    weights = saved(paths)
+    paths.result.unlink()
+    assert status_of(paths).state is State.INTERRUPTED
+    again = small.run(paths).run.to_dict()
+    assert again == first
+    assert saved(paths) == weights
+    assert read_history(paths.record).lives == 2
+
+
+def test_a_record_that_was_lost_costs_the_history_and_nothing_else(small: Small) -> None:
+    paths = small.submit(small.prepared({"name": "gc", "s": 1}))
+    with pytest.raises(Interrupted):
+        small.run(paths, 5)
+    whole = paths.record.read_bytes()
+    paths.record.write_bytes(b"{" + whole)
+    with pytest.raises(FolderError, match=r"line 1, .*restore the file, or move it away"):
+        small.run(paths)
+    assert paths.record.read_bytes() == b"{" + whole
+    paths.record.unlink()
+    small.run(paths)
+    assert status_of(paths).state is State.DONE
