@@ -25,7 +25,7 @@ WINDOW = 1024
 """delays that are remembered"""
 ROUNDS = 256
 """rounds that are remembered for the slope"""
-FEWEST_ROUNDS = 6
+FEWEST_ROUNDS = 4
 """rounds that a slope needs"""
 MEMORY = 0.95
 """share that a worker's former delays keep when a new one comes"""

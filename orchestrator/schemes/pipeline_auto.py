@@ -42,7 +42,7 @@ from orchestrator.schemes.scheme import (
 from orchestrator.schemes.sizing import Bounds, Size, best_size
 from orchestrator.schemes.stragglers import Covered, choose_model
 
-FIRST_JOBS = 8
+FIRST_JOBS = 4
 """at least so many jobs at first try different G"""
 TRY_EVERY = 32
 """jobs between two that try a neighbour of the best G"""
@@ -127,7 +127,7 @@ class AutoPipeline(OverlappingScheme[DealtJob]):
         sizes = np.full(groups, 1.0 / groups)
         super().__init__("pipeline-auto", context, delay=0, chunk_sizes=sizes, binary=True)
         self.bounds = Bounds(context.models, concurrency, busy, most, groups)
-        self._seed, self._models = context.seed, context.models
+        self._seed = context.seed
         self._start = min(most, max(1, 3 * share // 4))
         self._estimate = DelayEstimate(context.workers)
 
@@ -147,7 +147,7 @@ class AutoPipeline(OverlappingScheme[DealtJob]):
     def _size(self, t: int) -> Size:
         """The best size, or one near it that tells more."""
         most = self.bounds.most_groups
-        if t < max(FIRST_JOBS, 2 * self._models) or not self._estimate.ready:
+        if t < max(FIRST_JOBS, self.bounds.models) or not self._estimate.ready:
             groups = max(1, most >> (1 + t % 4))
             return Size(max(self._start, groups), groups)
         size = best_size(self._estimate.delays(), self.bounds)
