@@ -57,7 +57,7 @@ class HttpClient:
         self.sent_bytes += len(head) + len(body)
         connection = self._kept() or await self._dialer.dial(lambda: Connection(self))
         response = await connection.exchange(head, body)
-        if response.keep and not connection.lost:
+        if response.keep and connection.settled:
             self._idle.append(connection)
         else:
             connection.close()
@@ -108,6 +108,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def busy(self) -> bool:
         return self._waiting is not None
+
+    @property
+    def settled(self) -> bool:
+        """Is it open, and all of the request sent? A server may refuse a request before it has read it."""
+        return not self.lost and self._transport is not None and self._transport.get_write_buffer_size() == 0
 
     def usable(self, now_s: float) -> bool:
         """Is it still open, as far as one can know without sending?"""

@@ -204,6 +204,28 @@ def test_connections_that_are_over_are_not_kept(response: bytes) -> None:
     assert len(play(server_that_says(response), use).peers) == 2
 
 
+def test_a_request_that_is_refused_before_it_was_read_ends_its_connection() -> None:
+    """Else the rest of its body would be taken for the next request."""
+    refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n"
+
+    async def behave(peer: Peer) -> None:
+        head = await peer.reader.readuntil(b"\r\n\r\n")
+        if b"Content-Length: 4\r\n" in head:
+            await peer.reader.readexactly(4)
+            peer.writer.write(OK)
+        else:
+            peer.writer.write(refusal)
+            await asyncio.sleep(5)
+
+    async def use(client: HttpClient) -> None:
+        body = bytes(30_000_000)
+        assert (await client.post(HEAD % len(body), body)).status == 413
+        assert not client.connections
+        assert await post(client) == b"ok"
+
+    play(ScriptedServer(behave), use)
+
+
 def test_words_that_nobody_asked_for_end_a_connection() -> None:
     async def behave(peer: Peer) -> None:
         await server.take(peer)
