@@ -9,7 +9,6 @@ real workers of the emulator through the real fleet and store. Ratios compare th
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 import tempfile
@@ -40,7 +39,6 @@ class Gauge:
         self._calls += 1
         if self._calls % self.every:
             return
-        gc.collect()
         self.resident_mb.append(self._process.memory_info().rss / 2**20)
         self.descriptors.append(self._process.num_fds())
         self.threads.append(threading.active_count())

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,23 +142,23 @@ class Soak:
 
     def run(self, minutes: float, schemes: Sequence[str] = SCHEMES) -> Tally:
         """Job after job, until the time is over; the last one is brought to its end in peace."""
-        (self.folder / "soak_models.py").write_text(MODELS)
         end_s = time.monotonic() + 60 * minutes
         while time.monotonic() < end_s:
             scheme = schemes[self.tally.jobs % len(schemes)]
             name = scheme.partition('"')[2].partition('"')[0]
-            told = self.pair(scheme, end_s)
+            told = self.pair(scheme, lambda: time.monotonic() > end_s)
             print(f"{time.strftime('%H:%M:%S')} {name}: {told}", file=sys.stderr, flush=True)
         return self.tally
 
-    def pair(self, scheme: str, end_s: float) -> str:
-        """One job twice, undisturbed and disturbed; one line about it."""
+    def pair(self, scheme: str, peace: Callable[[], bool]) -> str:
+        """One job twice, undisturbed and disturbed, until there is peace; one line about it."""
+        (self.folder / "soak_models.py").write_text(MODELS)
         job = self.folder / "job.toml"
         job.write_text(JOB.format(workers=self.workers, steps=self.steps, scheme=scheme, seed=self.tally.jobs))
         calm = self.submit(job, "calm")
         self.wait_for_end(calm)
         troubled = self.submit(job, "troubled", "--faults", FAULTS)
-        self.torment(troubled, end_s)
+        self.torment(troubled, peace)
         self.tally.jobs += 1
         return self.compare(calm, troubled)
 
@@ -169,15 +169,16 @@ class Soak:
         self.tally.lives += home == "troubled"
         return RunPaths(Path(told["log"]).parent)
 
-    def torment(self, paths: RunPaths, end_s: float) -> None:
-        """Blow after blow, until the run is done."""
+    def torment(self, paths: RunPaths, peace: Callable[[], bool]) -> None:
+        """Blow after blow, until the run is done; when there is peace, none."""
         while True:
             watch = Watch(paths, self.tally)
             pause_s = self.randomness.uniform(*self.blow_s)
-            peace = time.monotonic() > end_s
-            if self.randomness.random() < DURING_TRAINING:
-                watch.until_ended(None if peace else START_S, or_trains=True)
-            watch.until_ended(None if peace else pause_s)
+            if peace():
+                watch.until_ended(None)
+            elif self.randomness.random() < DURING_TRAINING:
+                watch.until_ended(START_S, or_trains=True)
+            watch.until_ended(pause_s)
             if is_held(paths.lock):
                 self.strike(paths)
                 watch.until_ended(START_S)

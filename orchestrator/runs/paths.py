@@ -3,7 +3,7 @@
     job.json            the job, all defaults filled in
     store-name          what it is called in the object store, where other homes may have a run of the same name
     materials/          the user's functions and rows, so that the run needs nothing else
-    lock, life.json     which process runs it, and its how manieth life that is
+    lock, life.json     which process runs it, and which of its lives that is
     record.jsonl        what happened, one JSON line per round
     checkpoints/        the state of all models, the last two
     cancel.json         somebody wants it ended

@@ -1,19 +1,24 @@
-"""The soak in little: one job under all faults at once, its orchestrator struck down until it is done all the same."""
+"""The soak in little: one job under all faults at once, its orchestrator struck down twice on the way."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 
+import pytest
+
 from benchmarks.soak import FAULTS, SCHEMES, Soak, describe
 
+BLOWS = 2
 
+
+@pytest.mark.timeout(900)  # on a busy machine a Python process alone takes half a minute to start
 def test_a_job_under_all_faults_and_kills_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    soak = Soak(tmp_path, random.Random(1), workers=6, steps=60, blow_s=(0.3, 3.0))
-    tally = soak.run(minutes=0.9, schemes=SCHEMES[:1])
-    told = describe(tally, 1.0)
+    soak = Soak(tmp_path, random.Random(1), workers=4, steps=40, blow_s=(0.2, 0.8))
+    soak.pair(SCHEMES[0], peace=lambda: sum(soak.tally.blows.values()) >= BLOWS)
+    tally, told = soak.tally, describe(soak.tally, 1.0)
     assert tally.wrong == [], told
     assert (tally.lost, tally.twice) == (0, 0), told
-    assert tally.gradients == tally.jobs * 2 * 60, told
-    assert sum(tally.blows.values()) >= 1, told
+    assert tally.gradients == 2 * 40, told
+    assert sum(tally.blows.values()) == BLOWS, told
     assert len(tally.faults) >= len(FAULTS.split(",")) // 2, told
