@@ -80,6 +80,6 @@ class EmulatedHarness:
         place: dict[str, Any] = {"session": local_session(self.emulator), "endpoint_url": self.emulator.lambda_endpoint}
         if self.events:  # nobody tells of a failure, so that only the limit of silence does
             function = Function(name, timeout_s=1.0)
-            return LambdaFleet(function, self.builder, self.store, run=RUN, silence_s=0.5, **place)
+            return LambdaFleet(function, self.builder, self.store, run=RUN, silence_s=4.0, **place)
         function = Function(name, timeout_s=self.emulator.config.timeout_s)
         return self.kind(function, self.builder, self.store, run=RUN, **place)

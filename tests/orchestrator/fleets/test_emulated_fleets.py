@@ -25,7 +25,10 @@ def emulator() -> Iterator[Emulator]:
 
 @pytest.fixture(scope="module", params=[LambdaFleet, Boto3Fleet], ids=["own client", "boto3"])
 def warm_harness(request: pytest.FixtureRequest, emulator: Emulator) -> Iterator[EmulatedHarness]:
-    made = EmulatedHarness(emulator, request.param)
+    yield from warmed(EmulatedHarness(emulator, request.param))
+
+
+def warmed(made: EmulatedHarness) -> Iterator[EmulatedHarness]:
     fleet = made.open([[1.0]])
     fleet.warm([call(0, worker) for worker in range(WORKERS)])
     fleet.close()
@@ -43,9 +46,7 @@ def harness(warm_harness: EmulatedHarness) -> Iterator[EmulatedHarness]:
 
 @pytest.fixture(scope="module")
 def event_harness(emulator: Emulator) -> Iterator[EmulatedHarness]:
-    made = EmulatedHarness(emulator, LambdaFleet, events=True)
-    yield made
-    made.store.close()
+    yield from warmed(EmulatedHarness(emulator, LambdaFleet, events=True))
 
 
 class TestEvents(FleetContract):
