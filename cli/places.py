@@ -40,6 +40,8 @@ class Place:
     s3_url: str | None
     bucket: str
     function: str
+    ended: Callable[[], str] = str
+    """why nobody answers here any more, in one line; empty while somebody may"""
 
     def describe(self) -> str:
         """The endpoints that are really used, in one line."""
@@ -86,7 +88,12 @@ def emulator_errors() -> Iterator[None]:
 
 def local_place(emulator: Emulator) -> Place:
     """The emulator, reached by clients that know no other endpoint and no real credentials."""
-    place = Place(_isolated_session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION)
+
+    def ended() -> str:
+        how = emulator.ended()
+        return f"the emulator is gone ({how}); a run that is resumed has a new one" if how else ""
+
+    place = Place(_isolated_session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION, ended)
     boto3.Session(botocore_session=place.session()).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
     return place
 

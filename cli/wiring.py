@@ -106,7 +106,7 @@ def run_life(
     stop = stop or Stop()
     require_readable(paths.record)
     settle(paths, life, place.note(prepared.config))
-    stop.watch(paths, life.epoch)
+    stop.watch(paths, life.epoch, place.ended)
 
     def connect() -> S3Store:
         return S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session(), patience_s=CLIENT_PATIENCE_S)
@@ -355,7 +355,9 @@ class _Run:
         )
 
     def recall(self) -> None:
-        """Tells the workers of this life not to compute any more, if the store can be reached."""
+        """Tells the workers of this life not to compute any more, if there are any and the store can be reached."""
+        if self.place.ended():
+            return
         if not self.store.at_once(self.keys.cancel, cancel_marker(self.life.epoch), RECALL_S):
             log.warning("the workers could not be told to stop: the store does not answer")
 

@@ -9,6 +9,8 @@ parent, `detached.py`.
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import tempfile
 from contextlib import ExitStack
 from types import TracebackType
@@ -30,20 +32,21 @@ class Emulator:
         self.config = config or EmulatorConfig()
         self._resources = ExitStack()
         self._started: Started | None = None
+        self._server: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         """Starts everything. Raises EmulatorError: port in use, handler that cannot be imported."""
         with ExitStack() as stack:
             log = stack.enter_context(tempfile.TemporaryFile())
-            server, self._started = start_server(self.config, log)
-            stack.callback(stop_server, server)
+            self._server, self._started = start_server(self.config, log)
+            stack.callback(stop_server, self._server)
             self._resources = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._started = None
+        self._started = self._server = None
         self._resources.close()
 
     @property
@@ -52,6 +55,13 @@ class Emulator:
         if self._started is None:
             raise EmulatorError("the emulator is not running: use it as a context manager")
         return self._started
+
+    def ended(self) -> str:
+        """How the emulator came to its end though the context is open ("killed by SIGKILL"); empty while it runs."""
+        code = None if self._server is None else self._server.poll()
+        if code is None:
+            return ""
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     @property
     def lambda_endpoint(self) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from orchestrator.errors import Interrupted, RunCancelled
+from orchestrator.errors import Interrupted, RunCancelled, RunStopped
 from orchestrator.runs.life import cancelled_epoch
 from orchestrator.runs.paths import RunPaths
 
@@ -30,11 +30,16 @@ class Stop:
         self._reason = ""
         self._paths: RunPaths | None = None
         self._epoch = 0
+        self._place_ended: Callable[[], str] = str
         self._looked_s = 0.0
 
-    def watch(self, paths: RunPaths, epoch: int) -> None:
-        """From now on this life of a run ends when somebody cancels it; that is said once."""
+    def watch(self, paths: RunPaths, epoch: int, place_ended: Callable[[], str] = str) -> None:
+        """From now on this life of a run ends when somebody cancels it, which is said once.
+
+        It ends also when `place_ended` tells why nobody answers any more.
+        """
         self._paths, self._epoch, self._looked_s = paths, epoch, 0.0
+        self._place_ended = place_ended
 
     def ask(self, reason: str) -> None:
         """Wants the run to end soon. The first reason counts."""
@@ -45,7 +50,7 @@ class Stop:
         return bool(self._reason)
 
     def check(self) -> None:
-        """Raises Interrupted or RunCancelled when somebody wants the run to end."""
+        """Raises Interrupted or RunCancelled when somebody wants the run to end, RunStopped when its place is gone."""
         if self._reason:
             raise Interrupted(self._reason)
         now_s = time.monotonic()
@@ -55,6 +60,8 @@ class Stop:
         if self._paths.cancel.exists() and cancelled_epoch(self._paths) >= self._epoch:
             run, self._paths = self._paths.run, None
             raise RunCancelled(f"{run} was cancelled")
+        if reason := self._place_ended():
+            raise RunStopped(reason)
 
 
 @contextmanager
