@@ -81,8 +81,8 @@ class CommandLine:
         return self.folder / "home"
 
     @contextmanager
-    def start(self, arguments: Sequence[str | Path]) -> Iterator[Running]:
-        """In the background; nothing of it outlives the block."""
+    def start(self, arguments: Sequence[str | Path], stderr: int = subprocess.PIPE) -> Iterator[Running]:
+        """In the background; nothing of it outlives the block. `stderr` may be a descriptor."""
         mark = uuid.uuid4().hex
         environment = {**os.environ, "GRADMUX_HOME": str(self.home), "PYTHONPATH": str(PROJECT), MARK: mark}
         process = subprocess.Popen(
@@ -91,7 +91,7 @@ class CommandLine:
             env=environment | self.variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             start_new_session=True,
         )
