@@ -26,3 +26,12 @@ def stage(shared_stage: Stage) -> Iterator[Stage]:
     """Delays and faults that a test sets end with it."""
     yield shared_stage
     shared_stage.calm()
+
+
+@pytest.fixture(scope="module")
+def big_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """For 64 workers and their late answers."""
+    with Emulator(EmulatorConfig(concurrency=256, warm=64, timeout_s=60.0)) as emulator:
+        stage = Stage(emulator, tmp_path_factory.mktemp("records"))
+        yield stage
+        stage.store.close()

@@ -39,6 +39,8 @@ from tests.orchestrator.training.bench import make_dataset
 BUCKET = "end-to-end"
 POLL_S = 0.5
 DRAIN_S = 10.0
+IN_STORE = 0
+"""`inline_bytes` with which no snapshot travels in a request"""
 REFUSALS = ("TooManyRequestsException", "ServiceException", "ServiceUnavailableException")
 
 
@@ -57,6 +59,7 @@ class Job:
     limits: Limits = field(default_factory=Limits)
     seed: int = 1
     dtype: str = "float32"
+    clip_norm: float | None = None
     inline_bytes: int = INLINE_BYTES
     """snapshots up to this size travel in the requests"""
 
@@ -104,6 +107,7 @@ class Played:
     """One run, and everything that was seen of it."""
 
     job: Job
+    run: str
     scheme: Scheme
     trainer: TorchTrainer
     summary: RunSummary
@@ -194,7 +198,9 @@ class Stage:
 
     def trainer(self, job: Job, run: str) -> TorchTrainer:
         jobs, keys = job.plan, Keys(run)
-        return TorchTrainer(job.plans, jobs, store=self.store, keys=keys, inline_bytes=job.inline_bytes)
+        return TorchTrainer(
+            job.plans, jobs, store=self.store, keys=keys, clip_norm=job.clip_norm, inline_bytes=job.inline_bytes
+        )
 
     def builder(self, job: Job, run: str, trainer: TorchTrainer, scheme: Scheme) -> RequestBuilder:
         materials = RunMaterials(
@@ -236,4 +242,4 @@ class Stage:
         record.close()
         lines = list(read_record(self._folder / f"{run}.jsonl"))
         posts = self.emulator.admin.journal()[before:]
-        return Played(job, scheme, trainer, summary, lines, fleet.arrivals, posts)
+        return Played(job, run, scheme, trainer, summary, lines, fleet.arrivals, posts)

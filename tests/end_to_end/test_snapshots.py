@@ -10,11 +10,11 @@ import pytest
 from orchestrator.policies import Limits
 from orchestrator.ports import Arrival, Invocation, Outcome
 from orchestrator.store import Keys
-from tests.end_to_end.stage import Job, Played, Stage
+from tests.end_to_end.stage import IN_STORE, Job, Played, Stage
 from tests.end_to_end.test_exactness import PLANS
 
-IN_REQUESTS, IN_STORE = 1 << 20, 0
-"""bytes up to which snapshots travel in the requests"""
+IN_REQUESTS = 1 << 20
+"""`inline_bytes` with which every snapshot here travels in the requests"""
 Bits = tuple[bytes, bytes]
 
 
