@@ -42,6 +42,8 @@ from orchestrator.schemes.synchronous import SynchronousScheme
 class Multiplexed(SynchronousScheme[MultiplexedJob]):
     """M-SGC over any code; `code` is None when lambda = n."""
 
+    weights_known = True
+
     def __init__(self, burst: int, window: int, max_stragglers: int, code: Code | None, context: Context) -> None:
         self.burst, self.window, self.max_stragglers, self.code = burst, window, max_stragglers, code
         self.layout = Layout(context.workers, burst, window, code)

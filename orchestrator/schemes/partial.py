@@ -118,6 +118,8 @@ class PartialJob:
 class PartialStragglers(SynchronousScheme[PartialJob]):
     """One job per round, in two messages."""
 
+    weights_known = True
+
     def __init__(self, private: int, code: Code, context: Context) -> None:
         own = np.full(context.workers * private, 1.0 / ((private + 1) * context.workers))
         shared = np.full(code.chunks, 1.0 / ((private + 1) * code.chunks))

@@ -117,6 +117,8 @@ class DealtJob:
 class AutoPipeline(OverlappingScheme[DealtJob]):
     """`asks.Following` and `asks.BacksUp`."""
 
+    weights_known = True
+
     backup = Backup(share=None, slack=1.0, times=2)
 
     def __init__(self, busy: float, context: Context) -> None:

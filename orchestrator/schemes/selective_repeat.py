@@ -43,6 +43,8 @@ from orchestrator.schemes.synchronous import CodedJob, SynchronousScheme
 class SelectiveRepeat(SynchronousScheme[CodedJob]):
     """SR-SGC over any code."""
 
+    weights_known = True
+
     def __init__(self, burst: int, window: int, max_stragglers: int, code: Code, context: Context) -> None:
         sizes = np.full(code.chunks, 1.0 / code.chunks)
         super().__init__("sr-sgc", context, delay=burst, chunk_sizes=sizes, binary=code.binary)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -30,12 +30,17 @@ class JobState(Protocol):
         """Results that its decode may use."""
         ...
 
-    def place(self, key: Key) -> tuple[int, int] | None:
-        """(index, count) of a result of weight 1 in the decode, where that is known; None when none will use it."""
-        ...
-
     def combine(self, estimate: bool) -> Decoding:
         """The weights: exact, or least squares over what was heard."""
+        ...
+
+
+@runtime_checkable
+class PlacingJob(JobState, Protocol):
+    """One that knows on arrival what a result counts for; its scheme says `weights_known`."""
+
+    def place(self, key: Key) -> tuple[int, int] | None:
+        """(index, count) of a result of weight 1 in the decode; None when no decode will use it."""
         ...
 
 
@@ -48,6 +53,8 @@ class SynchronousScheme(ABC, Generic[State]):
     exact = True
     overlapping = False
     reuses_results = False
+    weights_known = False
+    """True when the jobs' states are `PlacingJob`s: results may then be added up as they arrive"""
 
     def __init__(self, name: str, context: Context, *, delay: int, chunk_sizes: FloatArray, binary: bool) -> None:
         self.name, self.delay, self.binary = name, delay, binary
@@ -86,13 +93,13 @@ class SynchronousScheme(ABC, Generic[State]):
     @property
     def adds(self) -> bool:
         """Are weights known on arrival, and results not needed again?"""
-        return self.binary and not self.reuses_results
+        return self.weights_known and self.binary and not self.reuses_results
 
     def place(self, key: Key) -> Place | None:
         """Where a result stands in the sum of its job, until that decodes."""
         job = self._serves(key)
         state = self._active.get(job)
-        if state is None or job in self._decoded:
+        if job in self._decoded or not isinstance(state, PlacingJob):
             return None
         found = state.place(key)
         return None if found is None else Place(job, *found)
@@ -193,6 +200,8 @@ class CodedJob:
 
 class OneRoundScheme(SynchronousScheme[CodedJob]):
     """T = 0: round t is job t under its own codeword, and lasts until that decodes."""
+
+    weights_known = True
 
     def __init__(self, name: str, code: Code, context: Context) -> None:
         sizes = np.full(code.chunks, 1.0 / code.chunks)
