@@ -11,6 +11,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from cli.policy import limits, wait_policy
 from orchestrator.api import Materials
 from orchestrator.auto import AUTO, Choice
@@ -24,7 +26,7 @@ from orchestrator.schemes.scheme import Context, Distances, Params, Scheme
 from orchestrator.store import Keys, MemoryStore
 from orchestrator.training.data import Dataset, load_dataset
 from orchestrator.training.models import ModelPlan
-from orchestrator.training.order import BatchOrder
+from orchestrator.training.order import BatchOrder, chunk_bounds
 from orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
 from orchestrator.training.requests import wire_dtype
 from orchestrator.training.trainer import TorchTrainer
@@ -108,8 +110,20 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
         prepared = _checked_for_lazy(prepared)
     prepared.wire_dtype(scheme)
     prepared.rounds(scheme)
+    _require_rows_to_estimate_from(prepared, scheme)
     _try_models(prepared, folder)
     return prepared
+
+
+def _require_rows_to_estimate_from(prepared: Prepared, scheme: Scheme) -> None:
+    """Refuses estimates of so few rows that the results they are made from may hold none."""
+    name, batch_size = prepared.config.scheme.name, prepared.order.batch_size
+    empty = 0 in np.diff(chunk_bounds(scheme.chunk_sizes, batch_size))
+    if empty and (prepared.config.scheme.approximate or not scheme.exact):
+        raise ConfigError(
+            f"{name} estimates gradients from {len(scheme.chunk_sizes)} chunks of a batch, but some have no rows with "
+            f"data.batch_size = {batch_size}: use larger batches, fewer workers, or exact decodes"
+        )
 
 
 def _checked_for_lazy(prepared: Prepared) -> Prepared:
