@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@PYTHON="$(PYTHON)" bash scripts/setup_venv.sh $(VENV)
 	@touch $@
 
-demo: $(STAMP) ## Train four models on emulated Lambda workers under five schemes and compare (no account needed)
+demo: $(STAMP) ## Train four models on emulated Lambda workers under six schemes and compare (no account needed)
 	@$(BIN)/gradmux demo $(ARGS)
 
 test: $(STAMP) ## Run all tests

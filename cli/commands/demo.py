@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--faults", default="", metavar="KIND=RATE,...", help=FAULTS_HELP)
 @pass_settings
 def demo_command(settings: Settings, quick: bool, faults: str) -> None:
-    """Train 4 models on emulated Lambda workers, some of them slow, under 5 schemes; compare what was measured."""
+    """Train 4 models on emulated Lambda workers, some of them slow, under 6 schemes; compare what was measured."""
     console = stderr(settings)
     console.print("Importing PyTorch and preparing scikit-learn's handwritten digits")
     from cli.demo import contest, tables

@@ -1,4 +1,4 @@
-"""The demonstration: one job on real data under five schemes, on one emulator with one set of delays.
+"""The demonstration: one job on real data under six schemes, on one emulator with one set of delays.
 
     models.py      the four models
     contest.py     what is run, and what was measured

@@ -1,4 +1,4 @@
-"""One job, five schemes, one emulator with one set of delays: what is run, and what was measured.
+"""One job, six schemes, one emulator with one set of delays: what is run, and what was measured.
 
 Every number comes from the runs themselves; nothing is taken from elsewhere. Read next: `reference.py`, `tables.py`.
 """
@@ -60,10 +60,12 @@ class Size:
     """s of gradient coding"""
     distinct: int
     """lambda of the sequential schemes"""
+    narrow: int
+    """n of the pipeline: a quarter of the workers for each of the four models"""
 
 
-FULL = Size(workers=32, steps=12, time_scale=0.1, stragglers=3, distinct=4)
-QUICK = Size(workers=8, steps=3, time_scale=0.02, stragglers=1, distinct=2)
+FULL = Size(workers=32, steps=12, time_scale=0.1, stragglers=3, distinct=4, narrow=8)
+QUICK = Size(workers=8, steps=3, time_scale=0.02, stragglers=1, distinct=2, narrow=2)
 
 
 def contestants(size: Size) -> tuple[Contestant, ...]:
@@ -75,6 +77,7 @@ def contestants(size: Size) -> tuple[Contestant, ...]:
         Contestant("gc, earliest decode", {"name": "gc", **coded}),
         Contestant("sr-sgc", {"name": "sr-sgc", **sequential}),
         Contestant("m-sgc", {"name": "m-sgc", **sequential}),
+        Contestant("pipeline", {"name": "pipeline", "n": size.narrow, "s": 1}),
     )
 
 

@@ -1,4 +1,4 @@
-"""`gradmux demo --quick`: five schemes, every number measured, every gradient exact, every process gone."""
+"""`gradmux demo --quick`: six schemes, every number measured, every gradient exact, every process gone."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def document(gradmux: Gradmux) -> dict:  # type: ignore[type-arg]
     return ran.document  # type: ignore[no-any-return]
 
 
-def test_five_schemes_train_four_models_exactly(document: dict) -> None:  # type: ignore[type-arg]
+def test_six_schemes_train_four_models_exactly(document: dict) -> None:  # type: ignore[type-arg]
     schemes = document["schemes"]
-    assert [scheme["scheme"] for scheme in schemes] == ["uncoded", "gc", "gc", "sr-sgc", "m-sgc"]
+    assert [scheme["scheme"] for scheme in schemes] == ["uncoded", "gc", "gc", "sr-sgc", "m-sgc", "pipeline"]
     for scheme in schemes:
         assert scheme["weight_difference"] < 1e-5
         assert scheme["decode"]["max_residual"] < 1e-9
@@ -43,7 +43,8 @@ def test_five_schemes_train_four_models_exactly(document: dict) -> None:  # type
 def test_the_table_has_a_row_for_each_scheme_and_says_where_things_lie(gradmux: Gradmux, home: Path) -> None:
     ran = gradmux("demo", "--quick")
     assert ran.code == 0, ran.err
-    for label in ("uncoded", "gc, the papers' rule", "gc, earliest decode", "sr-sgc", "m-sgc", "B=1 W=2 lambda=2"):
+    rows = ("uncoded", "gc, the papers' rule", "gc, earliest decode", "sr-sgc", "m-sgc", "B=1 W=2 lambda=2", "n=2 s=1")
+    for label in rows:
         assert label in ran.out
     assert str(home / "runs") in ran.out
 
