@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,11 @@ def _section(name: str, command: click.Command) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(render(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    if "--check" in sys.argv[1:]:
+        shown, known = render().splitlines(), PAGE.read_text(encoding="utf-8").splitlines()
+        if stale := list(difflib.unified_diff(known, shown, "docs/cli.md", "the commands", lineterm="")):
+            raise SystemExit("\n".join(["docs/cli.md is out of date: run `make docs`", *stale]))
+    else:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(render(), encoding="utf-8")
+        print(f"wrote {PAGE}")

@@ -1,4 +1,7 @@
-"""What every test shares: no way to a real cloud account, repeatable examples, the material beside the project."""
+"""What every test shares: no way to a real cloud account, repeatable examples, the material beside the project.
+
+Generated examples are the same in every run; `EXPLORE=1 make test ARGS="-k ..."` draws new ones.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from hypothesis import HealthCheck, settings
 
 PROJECT = Path(__file__).resolve().parent.parent
 
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("repeatable", parent=settings.get_profile("explore"), derandomize=True)
+settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeatable")
 
 
 @pytest.fixture(autouse=True)

@@ -190,8 +190,9 @@ def _ratio(value: float, by: float) -> float | None:
 
 
 def _over_fastest(delays_s: FloatArray, fastest_s: FloatArray) -> FloatArray:
-    """Each delay over the fastest of its round; a round whose fastest took no time at all counts as even."""
-    return np.where(fastest_s[:, None] > 0, delays_s / np.where(fastest_s > 0, fastest_s, 1.0)[:, None], 1.0)
+    """Each delay over the fastest of its round; a round whose fastest took less than a nanosecond counts as even."""
+    timed = fastest_s >= 1e-9
+    return np.where(timed[:, None], delays_s / np.where(timed, fastest_s, 1.0)[:, None], 1.0)
 
 
 def _quantiles(values: FloatArray) -> tuple[float, ...]:

@@ -157,6 +157,9 @@ class ReplyReader:
                 skipped.append(result.slot)
             elif result.status == "failed":
                 troubles.append(result.error or "failed")
+        outcome = _outcome(reply, bool(results or skipped), bool(troubles))
+        if outcome is Outcome.FAILED and not troubles:
+            troubles.append("reply: no result of any task")
         report, timing = Report.of(log_result), reply.timing
         handled_s = timing.compute_s + timing.read_s + timing.write_s
         return Arrival(
@@ -164,7 +167,7 @@ class ReplyReader:
             worker=call.worker,
             attempt=call.attempt,
             at_s=0.0,
-            outcome=_outcome(reply, bool(results or skipped), bool(troubles)),
+            outcome=outcome,
             slots=tuple(sorted([*results, *skipped])),
             results=results,
             skipped=tuple(skipped),

@@ -8,6 +8,7 @@ import datetime
 import json
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -69,7 +70,7 @@ def broken_trees(draw: st.DrawFn) -> Any:
             holder = holder[key]
         how = draw(st.sampled_from(["replace", "remove", "rename"]))
         if how == "replace" or isinstance(holder, list):
-            holder[path[-1]] = draw(JUNK)
+            holder[path[-1]] = deepcopy(draw(JUNK))
         elif how == "remove":
             del holder[path[-1]]
         else:
@@ -150,7 +151,7 @@ def test_replies(data: st.DataObject) -> None:
     for key in path[:-1]:
         holder = holder[key]
     junk = data.draw(JUNK.filter(lambda value: isinstance(value, str | int | float | list | dict | bool)))
-    holder[path[-1]] = junk
+    holder[path[-1]] = deepcopy(junk)
     try:
         body = json.dumps(reply).encode()
         arrival = read_reply(body)
