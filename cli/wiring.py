@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from cli.aggregation import Aggregation
 from cli.finishing import finish
 from cli.keeping import keep_job
 from cli.options import Settings
+from cli.parts import Parts
 from cli.places import Place, open_bucket, open_place
-from cli.policy import auto_job, limits, wait_policy
+from cli.policy import auto_job
 from cli.preparation import Prepared, prepare_job
 from cli.workers import Restoring, Workers
 from lambda_worker.contract import cancel_marker, encode_request
@@ -34,19 +32,16 @@ from orchestrator.auto import AUTO, Pilot
 from orchestrator.config import JobConfig
 from orchestrator.distances import RecordedDistances
 from orchestrator.errors import RunStopped, TaskFailed
-from orchestrator.fleets.calling import Function, MakesRequests, Patience
-from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.fleets.onward_fleet import OnwardFleet
 from orchestrator.fleets.shared_fleet import SharedFleet, warm_within
 from orchestrator.fleets.warming import memory_settled, warm_up
 from orchestrator.loop import Loop
-from orchestrator.prices import PRICES
-from orchestrator.record import Decoded, EndLine, FileRecord, Header, Recorder, Tee
+from orchestrator.ports import Trainer
+from orchestrator.record import Decoded, EndLine, FileRecord, Recorder, Tee
 from orchestrator.rounds import Rounds
-from orchestrator.runs.budget import Budget
-from orchestrator.runs.checkpoints import Checkpoint, Checkpoints, Manifest, saved_steps
+from orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
 from orchestrator.runs.failed import save_failed
-from orchestrator.runs.history import DONE, ROUNDS, STEPS, read_history, require_readable
+from orchestrator.runs.history import ROUNDS, STEPS, require_readable
 from orchestrator.runs.keeper import Keeper
 from orchestrator.runs.life import Life, living, settle, store_name
 from orchestrator.runs.log import LoggedRecord, logging_to
@@ -57,14 +52,11 @@ from orchestrator.runs.play import play
 from orchestrator.runs.slots import Slots, slots_folder
 from orchestrator.runs.start import start_after
 from orchestrator.runs.stopping import Stop
-from orchestrator.schemes.scheme import Key, Scheme
+from orchestrator.schemes.scheme import Key
 from orchestrator.store import Keys, S3Store
-from orchestrator.training.cloud_sum import Setting
-from orchestrator.training.data import put_dataset
 from orchestrator.training.distances import DistanceTrainer
 from orchestrator.training.gradients import CodedResult
-from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
-from orchestrator.training.stored import Shelf
+from orchestrator.training.requests import RequestBuilder
 from orchestrator.training.trainer import TorchTrainer
 
 log = logging.getLogger(__name__)
@@ -117,7 +109,8 @@ def run_life(
     try:
         with logging_to(paths.log):
             mirror.begin()
-            trainer = _Run(prepared, place, paths, life, stop, store, mirror, on_step, tell).train(record)
+            parts = Parts(prepared, place, paths, life, store)
+            trainer = _Run(parts, stop, mirror, on_step, tell).train(record)
             trained = finish(prepared, trainer, paths)
             mirror.end()
             return trained
@@ -135,55 +128,45 @@ def _mirror(prepared: Prepared, place: Place, paths: RunPaths, life: Life, store
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One life of a run: what all of its parts need."""
+    """One life of a run, played with parts that are made for it."""
 
-    prepared: Prepared
-    """with the plan of the whole run"""
-    place: Place
-    paths: RunPaths
-    life: Life
+    parts: Parts
+    """of the whole run, or of what is left of it"""
     stop: Stop
-    store: PatientStore
     mirror: Mirror | NoMirror
     on_step: OnStep | None
     tell: Callable[[str], None]
 
+    @property
+    def prepared(self) -> Prepared:
+        return self.parts.prepared
+
+    def of(self, prepared: Prepared) -> _Run:
+        """The same life, with a part of the plan, or under another scheme."""
+        return replace(self, parts=replace(self.parts, prepared=prepared))
+
     def train(self, record: FileRecord) -> TorchTrainer:
         """From the last checkpoint to the last answer that is still billed."""
-        checkpoints = Checkpoints(self.paths.checkpoints)
+        checkpoints = Checkpoints(self.parts.paths.checkpoints)
         saved = checkpoints.newest()
         names = tuple(plan.name for plan in self.prepared.models)
-        manifest = Manifest(self.paths.run, self.life.epoch, names, saved_steps(saved, names))
+        manifest = Manifest(self.parts.paths.run, self.parts.life.epoch, names, saved_steps(saved, names))
         start = start_after(manifest.steps, self.prepared.plan.steps)
-        this = replace(self, prepared=replace(self.prepared, plan=start.plan))
-        trainer = this.trainer(saved)
+        this = self.of(replace(self.prepared, plan=start.plan))
+        trainer = this.parts.trainer(saved)
         trainer.check(self.prepared.train)
         every = self.prepared.config.training.checkpoint_every
         keeper = Keeper(LoggedRecord(record), checkpoints, trainer, manifest, every=every, saved=self.mirror.saved)
         if start.finished:
-            keeper.write(this.header(self.prepared.scheme(), manifest.steps))
+            keeper.write(this.parts.header(self.prepared.scheme(), manifest.steps))
             keeper.write(EndLine("done", 0.0, "nothing was left to do"))
         elif this.prepared.auto:
             this.play_auto(trainer, keeper, manifest.steps)
         else:
             with this.workers(trainer) as workers:
-                keeper.write(this.header(this.prepared.scheme(), manifest.steps))
+                keeper.write(this.parts.header(this.prepared.scheme(), manifest.steps))
                 this.play(workers, trainer, keeper, keeper, start.already)
         self.clean()
-        return trainer
-
-    def trainer(self, saved: Checkpoint | None) -> TorchTrainer:
-        """The models as they were saved."""
-        trainer = TorchTrainer(
-            self.prepared.models,
-            self.prepared.plan,
-            store=self.store,
-            keys=self.keys,
-            epoch=self.life.epoch,
-            clip_norm=self.prepared.config.training.clip_norm,
-        )
-        for model, state in enumerate(() if saved is None else saved.states):
-            trainer.load_state(model, state)
         return trainer
 
     def play_auto(self, trainer: TorchTrainer, keeper: Keeper, done: tuple[int, ...]) -> None:
@@ -195,10 +178,10 @@ class _Run:
                 start = start_after(done, segment.end)
                 trainer.begin(start.plan)
                 workers.fleet.begin_segment()
-                this = replace(self, prepared=self.prepared.under(segment.choice, start.plan))
+                this = self.of(self.prepared.under(segment.choice, start.plan))
                 told = {AUTO: segment.choice.to_dict(), STEPS: steps, ROUNDS: workers.fleet.first}
                 recorder = Tee(keeper)
-                recorder.write(this.header(this.prepared.scheme(), done, told))
+                recorder.write(this.parts.header(this.prepared.scheme(), done, told))
                 this.play(workers, trainer, keeper, recorder, start.already, last=segment.end == steps)
                 done = (segment.end,) * len(done)
                 choice = pilot.learn(recorder.lines) if segment.end < steps else None
@@ -218,14 +201,14 @@ class _Run:
 
         Unless it is the last segment, all that is in flight is waited for.
         """
-        plan, config = self.prepared.plan, self.prepared.config
+        parts, plan, config = self.parts, self.prepared.plan, self.prepared.config
 
         def held(key: Key) -> CodedResult:
             """The loop is put together last."""
             result: CodedResult = loop.result(key)
             return result
 
-        budget = self.budget()
+        budget = parts.budget()
 
         def check() -> None:
             self.stop.check()
@@ -236,16 +219,19 @@ class _Run:
         measuring = DistanceTrainer(trainer, plan, held)
         distances = RecordedDistances(measuring)
         scheme = self.prepared.scheme(distances)
-        rounds = self.prepared.rounds(scheme, already, self.life.epoch)
-        requests = self.requests(trainer, scheme, workers.aggregation.mode)
+        rounds = self.prepared.rounds(scheme, already, parts.life.epoch)
+        requests = parts.requests(trainer, scheme, workers.aggregation.mode)
         workers.requests.serve(requests)
-        warm_up(self.prepared.scheme(), trainer, workers.warm, self.life.epoch)
+        seen: Trainer = measuring
+        if not scheme.reuses_results:
+            seen = workers.summing(trainer, parts.setting(scheme), parts.store)
+        warm_up(self.prepared.scheme(), trainer, workers.warm, parts.life.epoch)
         loop = Loop(
             scheme=scheme,
             plan=plan,
             rounds=rounds,
             fleet=workers.fleet,
-            trainer=measuring if scheme.reuses_results else workers.summing(trainer, self.setting(scheme), self.store),
+            trainer=seen,
             recorder=recorder,
             asked=distances.take,
             on_step=self.on_step,
@@ -263,8 +249,8 @@ class _Run:
     def workers(self, trainer: TorchTrainer) -> Iterator[Workers]:
         """The fleet of this life, tried, for as long as the context is open."""
         requests, aggregation = Restoring(trainer), Aggregation.of(self.prepared, trainer)
-        calls = self.fleet(requests, aggregation.shelf)
-        slots = Slots(slots_folder(self.paths, calls.endpoint.url), self.prepared.config.cluster.concurrency)
+        calls = self.parts.fleet(requests, aggregation.shelf)
+        slots = Slots(slots_folder(self.parts.paths, calls.endpoint.url), self.prepared.config.cluster.concurrency)
         fleet = OnwardFleet(SharedFleet(calls, slots))
         try:
             calls.check(connections=self.prepared.scheme().workers)
@@ -276,102 +262,33 @@ class _Run:
 
     def kept(self, failure: TaskFailed, rounds: Rounds, requests: RequestBuilder) -> TaskFailed:
         """Keeps the request of a task that failed for good; the error, with model and step in it."""
-        plan, models = self.prepared.plan, self.prepared.models
+        parts, plan, models = self.parts, self.prepared.plan, self.prepared.models
         tasks = " and ".join(f"model {models[plan.model(job)].name!r}, step {plan.step(job)}" for job in failure.jobs)
         request = requests.build(rounds.last_invocation(failure.round, failure.worker))
         keys = dict.fromkeys(key for task in request.tasks for key in (task.model, task.weights.key) if key)
-        name = f"life{self.life.epoch}-round{failure.round}-worker{failure.worker}"
+        name = f"life{parts.life.epoch}-round{failure.round}-worker{failure.worker}"
         try:
-            save_failed(self.paths, name, encode_request(request), ((key, self.store.get(key)) for key in keys))
+            save_failed(parts.paths, name, encode_request(request), ((key, parts.store.get(key)) for key in keys))
         except (RunStopped, FileNotFoundError) as error:
             return failure.named(tasks, f"its request could not be kept: {error}")
-        return failure.named(tasks, f"`gradmux replay-task {self.paths.run}` runs it here")
-
-    def budget(self) -> Budget | None:
-        """What is left of the money that the run may cost, by its record until now."""
-        cluster = self.prepared.config.cluster
-        if cluster.max_cost_usd is None:
-            return None
-        before = read_history(self.paths.record)
-        return Budget(cluster.max_cost_usd, cluster.memory_mb, PRICES, before.billed_s, before.invocations)
-
-    def requests(self, trainer: TorchTrainer, scheme: Scheme, mode: str) -> RequestBuilder:
-        """What makes the workers' requests; data and specs are in the store when it is there."""
-        prepared = self.prepared
-        materials = RunMaterials(
-            keys=self.keys,
-            bucket=self.place.bucket,
-            data=put_dataset(self.store, prepared.train.arrays),
-            specs=trainer.put_specs(),
-            orders=[prepared.order] * prepared.plan.models,
-            weights=trainer.weights,
-            seed=prepared.config.training.seed,
-            wire=Wire(prepared.wire_dtype(scheme), mode, post=prepared.config.cluster.invoke == "event"),
-        )
-        return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
-
-    def setting(self, scheme: Scheme) -> Setting:
-        """What sums in the cloud have in common."""
-        cluster = self.prepared.config.cluster
-        return Setting(
-            keys=self.keys,
-            bucket=self.place.bucket,
-            epoch=self.life.epoch,
-            dtype=self.prepared.wire_dtype(scheme),
-            most=min(scheme.workers, cluster.concurrency),
-            attempts=cluster.attempts,
-        )
-
-    def fleet(self, requests: MakesRequests, shelf: Shelf | None) -> LambdaFleet:
-        cluster = self.prepared.config.cluster
-        return LambdaFleet(
-            Function(self.place.function, timeout_s=cluster.timeout_s),
-            requests,
-            self.store,
-            run=self.keys.run,
-            session=self.place.session(),
-            endpoint_url=self.place.lambda_url,
-            patience=Patience(throttled_s=cluster.patience_s, unavailable_s=cluster.patience_s),
-            shelf=shelf,
-        )
-
-    def header(self, scheme: Scheme, done: tuple[int, ...], told: Mapping[str, Any] = MappingProxyType({})) -> Header:
-        config, plan = self.prepared.config, self.prepared.plan
-        return Header(
-            run=self.paths.run,
-            scheme=config.scheme.name,
-            params=dict(self.prepared.params),
-            workers=scheme.workers,
-            models=plan.models,
-            steps=plan.steps,
-            seed=config.training.seed,
-            wait={"policy": config.scheme.wait, **asdict(wait_policy(config.scheme))},
-            limits=asdict(limits(config)),
-            first=plan.first,
-            epoch=self.life.epoch,
-            names=tuple(model.name for model in self.prepared.models),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            extra={DONE: done, **told},
-        )
+        return failure.named(tasks, f"`gradmux replay-task {parts.paths.run}` runs it here")
 
     def recall(self) -> None:
         """Tells the workers of this life not to compute any more, if there are any and the store can be reached."""
-        if self.place.ended():
+        parts = self.parts
+        if parts.place.ended():
             return
-        if not self.store.at_once(self.keys.cancel, cancel_marker(self.life.epoch), RECALL_S):
+        if not parts.store.at_once(parts.keys.cancel, cancel_marker(parts.life.epoch), RECALL_S):
             log.warning("the workers could not be told to stop: the store does not answer")
 
     def clean(self) -> None:
         """Removes from the store what only this run needed."""
+        keys, store = self.parts.keys, self.parts.store
         try:
-            for prefix in (f"{self.keys.prefix}weights/", self.keys.results):
-                self.store.delete(self.store.list(prefix))
+            for prefix in (f"{keys.prefix}weights/", keys.results):
+                store.delete(store.list(prefix))
         except RunStopped as error:
-            log.warning("objects under %s stay in the store: %s", self.keys.prefix, error)
-
-    @property
-    def keys(self) -> Keys:
-        return Keys(store_name(self.paths))
+            log.warning("objects under %s stay in the store: %s", keys.prefix, error)
 
 
 # --- backends of the Python door ---------------------------------------------------------------------------------

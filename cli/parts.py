@@ -1,0 +1,132 @@
+"""The parts of one life of a run, each made from the job, where it runs, and where it is kept.
+
+Knows neither the loop nor how a life goes on. Read next: `wiring.py`, which puts the parts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from cli.places import Place
+from cli.policy import limits, wait_policy
+from cli.preparation import Prepared
+from orchestrator.fleets.calling import Function, MakesRequests, Patience
+from orchestrator.fleets.lambda_fleet import LambdaFleet
+from orchestrator.prices import PRICES
+from orchestrator.record import Header
+from orchestrator.runs.budget import Budget
+from orchestrator.runs.checkpoints import Checkpoint
+from orchestrator.runs.history import DONE, read_history
+from orchestrator.runs.life import Life, store_name
+from orchestrator.runs.paths import RunPaths
+from orchestrator.runs.patience import PatientStore
+from orchestrator.schemes.scheme import Scheme
+from orchestrator.store import Keys
+from orchestrator.training.cloud_sum import Setting
+from orchestrator.training.data import put_dataset
+from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
+from orchestrator.training.stored import Shelf
+from orchestrator.training.trainer import TorchTrainer
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Makes them."""
+
+    prepared: Prepared
+    place: Place
+    paths: RunPaths
+    life: Life
+    store: PatientStore
+
+    @property
+    def keys(self) -> Keys:
+        """Where what the run keeps in the store lies."""
+        return Keys(store_name(self.paths))
+
+    def trainer(self, saved: Checkpoint | None) -> TorchTrainer:
+        """The models as they were saved."""
+        trainer = TorchTrainer(
+            self.prepared.models,
+            self.prepared.plan,
+            store=self.store,
+            keys=self.keys,
+            epoch=self.life.epoch,
+            clip_norm=self.prepared.config.training.clip_norm,
+        )
+        for model, state in enumerate(() if saved is None else saved.states):
+            trainer.load_state(model, state)
+        return trainer
+
+    def fleet(self, requests: MakesRequests, shelf: Shelf | None) -> LambdaFleet:
+        """What invokes; with a `shelf` results stay in the store."""
+        cluster = self.prepared.config.cluster
+        return LambdaFleet(
+            Function(self.place.function, timeout_s=cluster.timeout_s),
+            requests,
+            self.store,
+            run=self.keys.run,
+            session=self.place.session(),
+            endpoint_url=self.place.lambda_url,
+            patience=Patience(throttled_s=cluster.patience_s, unavailable_s=cluster.patience_s),
+            shelf=shelf,
+        )
+
+    def requests(self, trainer: TorchTrainer, scheme: Scheme, mode: str) -> RequestBuilder:
+        """What makes the workers' requests; data and specs are in the store when it is there."""
+        prepared = self.prepared
+        materials = RunMaterials(
+            keys=self.keys,
+            bucket=self.place.bucket,
+            data=put_dataset(self.store, prepared.train.arrays),
+            specs=trainer.put_specs(),
+            orders=[prepared.order] * prepared.plan.models,
+            weights=trainer.weights,
+            seed=prepared.config.training.seed,
+            wire=Wire(prepared.wire_dtype(scheme), mode, post=prepared.config.cluster.invoke == "event"),
+        )
+        return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
+
+    def setting(self, scheme: Scheme) -> Setting:
+        """What sums in the cloud have in common."""
+        cluster = self.prepared.config.cluster
+        return Setting(
+            keys=self.keys,
+            bucket=self.place.bucket,
+            epoch=self.life.epoch,
+            dtype=self.prepared.wire_dtype(scheme),
+            most=min(scheme.workers, cluster.concurrency),
+            attempts=cluster.attempts,
+        )
+
+    def header(self, scheme: Scheme, done: tuple[int, ...], told: Mapping[str, Any] = MappingProxyType({})) -> Header:
+        """The record's first line of this life, or of a segment of it; `done`: steps of each model until now."""
+        config, plan = self.prepared.config, self.prepared.plan
+        return Header(
+            run=self.paths.run,
+            scheme=config.scheme.name,
+            params=dict(self.prepared.params),
+            workers=scheme.workers,
+            models=plan.models,
+            steps=plan.steps,
+            seed=config.training.seed,
+            wait={"policy": config.scheme.wait, **asdict(wait_policy(config.scheme))},
+            limits=asdict(limits(config)),
+            first=plan.first,
+            epoch=self.life.epoch,
+            names=tuple(model.name for model in self.prepared.models),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            extra={DONE: done, **told},
+        )
+
+    def budget(self) -> Budget | None:
+        """What is left of the money that the run may cost, by its record until now."""
+        cluster = self.prepared.config.cluster
+        if cluster.max_cost_usd is None:
+            return None
+        before = read_history(self.paths.record)
+        return Budget(cluster.max_cost_usd, cluster.memory_mb, PRICES, before.billed_s, before.invocations)
