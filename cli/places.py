@@ -5,16 +5,15 @@ Starts and names; runs nothing, and imports no torch. Read next: `wiring.py`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import boto3
 import botocore.session
-from botocore.config import Config
 
 from cli.profiles import find_profile
+from infra.closed_session import closed_session
 from infra.local import DelayPlan, Emulator, EmulatorConfig, EmulatorError, FaultKind, FaultPlan, FaultRate
 from orchestrator.aws import new_session, resolve_endpoint
 from orchestrator.config import JobConfig
@@ -73,7 +72,7 @@ def open_place(config: JobConfig, life: int = 0) -> Iterator[Place]:
 
 def store_of(note: PlaceNote) -> S3Store:
     """The store of a run that another process runs, or ran. Raises PreflightError."""
-    session = new_session() if note.backend == "aws" else _isolated_session()
+    session = new_session() if note.backend == "aws" else _local_session()
     return S3Store(note.bucket, endpoint_url=note.s3_url, session=session, patience_s=REACH_S)
 
 
@@ -93,7 +92,7 @@ def local_place(emulator: Emulator) -> Place:
         how = emulator.ended()
         return f"the emulator is gone ({how}); a run that is resumed has a new one" if how else ""
 
-    place = Place(_isolated_session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION, ended)
+    place = Place(_local_session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION, ended)
     boto3.Session(botocore_session=place.session()).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
     return place
 
@@ -148,15 +147,5 @@ def fault_plan(rates: Mapping[str, float], *, seed: int) -> FaultPlan:
         raise ConfigError(f"faults: {error}") from error
 
 
-def _isolated_session() -> botocore.session.Session:
-    """Reads no AWS file, AWS variable or proxy: in local mode nothing may lead to a real account."""
-    nothing = {
-        "profile": (None, None, None, None),
-        "config_file": (None, None, os.devnull, None),
-        "credentials_file": (None, None, os.devnull, None),
-        "region": ("region", None, REGION, None),
-    }
-    session = botocore.session.Session(session_vars=nothing)
-    session.set_credentials("local", "local", "local")
-    session.set_default_client_config(Config(proxies={}))
-    return session
+def _local_session() -> botocore.session.Session:
+    return closed_session(REGION)

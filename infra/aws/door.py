@@ -6,16 +6,15 @@ region are the session's, so that AWS's own variables and profiles hold. Read ne
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
 import boto3
-import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, WaiterError
 
 from infra.aws.errors import ApiError, AwsError
+from infra.closed_session import closed_session
 
 LONGEST_CALL_S = 960
 """Above 900 s, the longest that a function may run, so that no invocation is given up and sent again."""
@@ -47,15 +46,7 @@ class BotoDoor:
     @classmethod
     def closed(cls, region: str, endpoints: Mapping[str, str]) -> Self:
         """A door that cannot lead to AWS: it reads no profile, no variable and no credentials of the user's."""
-        nothing = {
-            "profile": (None, None, None, None),
-            "config_file": (None, None, os.devnull, None),
-            "credentials_file": (None, None, os.devnull, None),
-            "region": ("region", None, region, None),
-        }
-        inner = botocore.session.Session(session_vars=nothing)
-        inner.set_credentials("local", "local", "local")
-        return cls(boto3.Session(botocore_session=inner), endpoints, open_to_others=False)
+        return cls(boto3.Session(botocore_session=closed_session(region)), endpoints, open_to_others=False)
 
     def __init__(
         self, session: boto3.Session, endpoints: Mapping[str, str] | None = None, *, open_to_others: bool = True
