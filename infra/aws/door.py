@@ -66,9 +66,9 @@ class BotoDoor:
         try:
             answer: dict[str, Any] = getattr(client, operation)(**arguments)
         except ClientError as error:
-            told = error.response.get("Error", {})
-            name = f"{service}.{operation}"
-            raise ApiError(name, told.get("Code", "Unknown"), told.get("Message", "")) from error
+            told, reason = error.response.get("Error", {}), error.response.get("Reason")
+            message = told.get("Message", "") + (f" ({reason})" if reason else "")
+            raise ApiError(f"{service}.{operation}", told.get("Code", "Unknown"), message) from error
         except BotoCoreError as error:
             raise AwsError(f"{service}.{operation}: {error}") from error
         return answer

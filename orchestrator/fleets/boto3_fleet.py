@@ -41,7 +41,8 @@ from orchestrator.fleets.calling import (
     request_body,
 )
 from orchestrator.fleets.inbox import Inbox
-from orchestrator.fleets.replies import Answer, ReplyReader, Verdict, ended
+from orchestrator.fleets.refusals import Verdict
+from orchestrator.fleets.replies import Answer, ReplyReader, ended
 from orchestrator.ports import Arrival, Invocation, Store
 
 
@@ -145,7 +146,8 @@ class Boto3Fleet:
         except ClientError as error:
             refusal: Any = error.response
             status = refusal["ResponseMetadata"]["HTTPStatusCode"]
-            return Answer.refused(status, refusal["Error"]["Code"], refusal["Error"]["Message"])
+            code, message = refusal["Error"]["Code"], refusal["Error"]["Message"]
+            return Answer.refused(status, code, message, refusal.get("Reason", ""))
         except (NoCredentialsError, CredentialRetrievalError) as error:
             return Answer(Verdict.EXPIRED, f"credentials cannot be renewed: {error}")
         except (ConnectTimeoutError, EndpointConnectionError) as error:

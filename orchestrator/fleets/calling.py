@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from lambda_worker.contract import MAX_EVENT_BYTES, MAX_REQUEST_BYTES, Request, encode_request
 from orchestrator.errors import ConfigError
-from orchestrator.fleets.replies import Verdict
+from orchestrator.fleets.refusals import Verdict
 from orchestrator.ports import Invocation, Outcome
 
 SILENCE_S = 120.0

@@ -1,9 +1,9 @@
 """Workers on AWS Lambda, or on the emulator, over one fast HTTP client: the client must never be the straggler.
 
-One event loop in a thread of its own sends one POST per attempt. What did not run (429, 5xx, no connection) is repeated
-there within the fleet's patience; what may have run is never sent again, but reported, and the loop decides. botocore
-gives credentials and endpoint, `signing.py` signs, `replies.py` says what an answer means. Knows neither schemes nor
-tensors. Read next: `replies.py`.
+One event loop in a thread of its own sends one POST per attempt. What did not run, and may run later (429, most 5xx, no
+connection: `refusals.py`), is repeated there within the fleet's patience; what may have run is never sent again, but
+reported, and the loop decides. botocore gives credentials and endpoint, `signing.py` signs, `replies.py` says what an
+answer means. Knows neither schemes nor tensors. Read next: `replies.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Si
 from orchestrator.fleets.http_dial import Dialer, Route
 from orchestrator.fleets.inbox import Inbox
 from orchestrator.fleets.mailbox import Mailbox
-from orchestrator.fleets.replies import Answer, ReplyReader, Verdict, ended
+from orchestrator.fleets.refusals import Verdict
+from orchestrator.fleets.replies import Answer, ReplyReader, ended
 from orchestrator.fleets.signing import DATE_REFUSALS, Clock, Signer, Target
 from orchestrator.ports import Arrival, Invocation, Store
 from orchestrator.training.stored import Shelf

@@ -2,7 +2,7 @@
 
 Lambda reports in three places: the status (was the call taken?), X-Amz-Function-Error (did the function end well?) and
 the reply itself (did each task?). All of it ends here as `Outcome` and one error text. Knows no HTTP client.
-Read next: `lambda_fleet.py`.
+Read next: `refusals.py`, `lambda_fleet.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import orjson
 
 from lambda_worker.contract import ContractError, Reply, Result, VersionError, decode_result, parse_reply
 from orchestrator.errors import GradmuxError, PreflightError
+from orchestrator.fleets.refusals import Verdict, told, verdict_on
 from orchestrator.ports import Arrival, Invocation, Outcome, Store
 from orchestrator.training.gradients import CodedResult
 from orchestrator.training.stored import Shelf, StoredResult
@@ -26,9 +26,6 @@ from orchestrator.training.stored import Shelf, StoredResult
 REMOVED_AT_ONCE = 64
 STACK_LINES = 8
 LOG_LINES = 6
-RETRIED_CONFLICTS = ("ResourceConflictException", "SnapStartNotReadyException")
-"""409: the function is just being updated or started."""
-EXPIRED = ("ExpiredTokenException", "ExpiredToken")
 LAMBDAS_LINES = ("START RequestId", "END RequestId", "REPORT RequestId", "INIT_START")
 REPORT_CHARACTERS = 1024
 """of base64: the report is the last line of the log, and shorter than this; a multiple of 4"""
@@ -36,25 +33,6 @@ REPORT = re.compile(
     r"Duration: ([\d.]+) ms\s+Billed Duration: ([\d.]+) ms\s+Memory Size: (\d+) MB\s+Max Memory Used: (\d+) MB"
     r"(?:\s+Init Duration: ([\d.]+) ms)?"
 )
-
-
-class Verdict(StrEnum):
-    """What became of one POST."""
-
-    ANSWERED = "answered"
-    """the function ran, well or not"""
-    THROTTLED = "throttled"
-    """429: it did not run"""
-    UNAVAILABLE = "unavailable"
-    """5xx, or no connection: it did not run"""
-    EXPIRED = "expired"
-    """the credentials are too old"""
-    REFUSED = "refused"
-    """any other 4xx: it will not run, however often one asks"""
-    LOST = "lost"
-    """the connection broke after the request was sent: nobody knows whether it ran"""
-    SILENT = "silent"
-    """no answer in longer than the function may take"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +54,13 @@ class Answer:
         if status < 300:
             failed = "x-amz-function-error" in headers
             return cls(Verdict.ANSWERED, "", body, failed, headers.get("x-amz-log-result", ""))
-        return cls.refused(status, headers.get("x-amzn-errortype", "").partition(":")[0], _message(body))
+        return cls.refused(status, headers.get("x-amzn-errortype", "").partition(":")[0], *_message(body))
 
     @classmethod
-    def refused(cls, status: int, name: str, message: str) -> Answer:
-        """An error of the Lambda API itself: the function did not run."""
+    def refused(cls, status: int, name: str, message: str, reason: str = "") -> Answer:
+        """An error of the Lambda API itself: the function did not run. `reason` is the one that 429s give."""
         name = name or f"HTTP {status}"
-        return cls(_refusal(status, name), f"{name}: {message}")
+        return cls(verdict_on(status, name), told(name, message, reason))
 
     @classmethod
     def silent(cls, limit_s: float) -> Answer:
@@ -230,19 +208,15 @@ def _outcome(reply: Reply, any_good: bool, any_bad: bool) -> Outcome:
     return Outcome.CANCELLED if cancelled and not any_bad else Outcome.FAILED
 
 
-def _refusal(status: int, name: str) -> Verdict:
-    if status == 429:
-        return Verdict.THROTTLED
-    if status >= 500 or name in RETRIED_CONFLICTS:
-        return Verdict.UNAVAILABLE
-    return Verdict.EXPIRED if name in EXPIRED else Verdict.REFUSED
-
-
-def _message(body: bytes | bytearray) -> str:
-    """The text of an API error."""
+def _message(body: bytes | bytearray) -> tuple[str, str]:
+    """The text of an API error, and its reason where it gives one."""
     document = _json(body)
     text = document.get("message") or document.get("Message")
-    return str(text or body[:200].decode("utf-8", "replace")).strip().replace("\n", " ")
+    return _one_line(text or body[:200].decode("utf-8", "replace")), _one_line(document.get("Reason") or "")
+
+
+def _one_line(text: Any) -> str:
+    return str(text).strip().replace("\n", " ")
 
 
 def _function_failure(answer: Answer, report: Report) -> tuple[Outcome, str]:

@@ -34,6 +34,7 @@ REMEDIES = (
     (r"Sandbox\.Timedout|timed out after", "gradmux deploy --timeout, with more; or more memory, for it is also speed"),
     (r"ImportModuleError|HandlerNotFound|No module named", "the image is no worker of ours: gradmux deploy"),
     (r"ExitError|Extension", "see the function's log in CloudWatch"),
+    (r"ReservedFunction", "what is reserved for the function is used up: gradmux deploy --reserved, with more"),
     (r"TooManyRequests", "something else uses the account's concurrency: wait, or reserve some for the function"),
     (r"KMS", "the key that encrypts the function cannot be used by its role"),
     (r"ENI|Subnet|EC2|SecurityGroup", "the function's VPC is not in order: take it out, workers need only S3"),

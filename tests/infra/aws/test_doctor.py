@@ -8,14 +8,16 @@ import json
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from infra.aws.doctor import Finding, Level, Needs, examine, exit_code
+from infra.aws.doctor import Finding, Level, Needs, examine, exit_code, handshake
 from infra.aws.doctor.finding import failure, warning, well
 from infra.aws.doctor.needs import memory_mb
 from infra.aws.door import BotoDoor
 from infra.aws.errors import ApiError, AwsError
 from lambda_worker.contract import Reply, Request, Result, Timing, encode_result, parse_request, reply_json
 from tests.infra.aws.fakes import Answer, ScriptedDoor
+from tests.orchestrator.fleets.fake_lambda import FakeLambda, Posted, refuse
 
 NOON = "Sun, 29 Nov 2026 12:00:00 GMT"
 NOON_S = 1_795_953_600.0
@@ -299,6 +301,24 @@ def test_retries_behind_the_clients_back_are_told() -> None:
 def test_a_call_that_fails_is_told_apart(answer: Answer, says: str, do: str) -> None:
     found = findings(lambda__invoke=answer)["handshake"]
     assert (found.level, says in found.says, do in found.do) == (Level.FAILURE, True, True), found
+
+
+@pytest.mark.parametrize(
+    ("reason", "do"),
+    [
+        ("ReservedFunctionConcurrentInvocationLimitExceeded", "gradmux deploy --reserved, with more"),
+        ("ConcurrentInvocationLimitExceeded", "reserve some for the function"),
+    ],
+)
+def test_which_limit_throttles_is_told_through_boto3(reason: str, do: str) -> None:
+    async def throttle(_: Posted) -> web.StreamResponse:
+        return refuse(429, "TooManyRequestsException", "Rate Exceeded.", Reason=reason)
+
+    with FakeLambda(throttle) as fake:
+        door = BotoDoor.closed("us-east-1", {"lambda": fake.url})
+        (found,) = handshake.examine(door, Needs("f", "b"))
+    assert found.says == f"lambda.invoke: TooManyRequestsException: Rate Exceeded. ({reason})"
+    assert do in found.do
 
 
 def test_a_start_that_outlasts_init_is_a_warning() -> None:

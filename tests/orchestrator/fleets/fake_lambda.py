@@ -89,8 +89,9 @@ async def answer_well(posted: Posted) -> web.StreamResponse:
     return respond(good_reply(posted.request))
 
 
-def refuse(status: int, name: str, message: str) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps({"message": message}), headers={"x-amzn-ErrorType": name})
+def refuse(status: int, name: str, message: str, **more: str) -> web.Response:
+    body = orjson.dumps({"message": message, **more})
+    return web.Response(status=status, body=body, headers={"x-amzn-ErrorType": name})
 
 
 def fail(kind: str, message: str, *, log: str = "", stack: list[str] | None = None) -> web.Response:

@@ -9,7 +9,7 @@ import pytest
 from lambda_worker.contract import Chunk, Request, Rows, Task, Weights
 from orchestrator.errors import ConfigError
 from orchestrator.fleets.calling import Backoff, Patience, Ramp, request_body
-from orchestrator.fleets.replies import Verdict
+from orchestrator.fleets.refusals import Verdict
 
 PATIENCE = Patience(throttled_s=10.0, unavailable_s=4.0, first_wait_s=0.5, longest_wait_s=2.0)
 

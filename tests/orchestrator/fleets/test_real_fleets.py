@@ -20,6 +20,7 @@ from orchestrator.errors import ConfigError, PreflightError
 from orchestrator.fleets.boto3_fleet import Boto3Fleet
 from orchestrator.fleets.calling import Function, Patience
 from orchestrator.fleets.lambda_fleet import LambdaFleet
+from orchestrator.fleets.refusals import LASTING
 from orchestrator.ports import Arrival, Invocation, Outcome
 from orchestrator.store import MemoryStore, StoreUnavailable
 from tests.orchestrator.fleet_contract import call, take_all
@@ -162,6 +163,11 @@ def test_large_replies_and_many_at_once(kind: RealFleet, endpoint: FakeLambda) -
         lambda: refuse(429, "TooManyRequestsException", "Rate Exceeded."),
         lambda: refuse(500, "ServiceException", "internal"),
         lambda: refuse(502, "ENILimitReachedException", "no network interface"),
+        lambda: refuse(502, "EC2ThrottledException", "EC2 throttled Lambda"),
+        lambda: refuse(502, "SubnetIPAddressLimitReachedException", "no addresses"),
+        lambda: refuse(502, "ResourceNotReadyException", "the VPC connection is not there"),
+        lambda: refuse(408, "EFSMountTimeoutException", "the mount timed out"),
+        lambda: refuse(408, "EFSMountConnectivityException", "no connection to the file system"),
         lambda: refuse(503, "ServiceUnavailableException:http://internal/", "later"),
         lambda: refuse(409, "ResourceConflictException", "The function is being updated"),
     ],
@@ -184,6 +190,22 @@ def test_patience_ends(kind: RealFleet, endpoint: FakeLambda, status: int, name:
     arrival = ask(kind, endpoint)
     assert (arrival.outcome, arrival.error) == (outcome, f"{name}: not now")
     assert len(endpoint.posts) > 3
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "ConcurrentInvocationLimitExceeded",
+        "ReservedFunctionConcurrentInvocationLimitExceeded",
+        "FunctionInvocationRateLimitExceeded",
+        "CallerRateLimitExceeded",
+    ],
+)
+def test_which_limit_throttled_is_told(kind: RealFleet, endpoint: FakeLambda, reason: str) -> None:
+    endpoint.behave = always(lambda: refuse(429, "TooManyRequestsException", "Rate Exceeded.", Reason=reason))
+    arrival = ask(kind, endpoint)
+    assert arrival.outcome is Outcome.THROTTLED
+    assert arrival.error == f"TooManyRequestsException ({reason}): Rate Exceeded."
 
 
 def test_no_server_at_all(kind: RealFleet) -> None:
@@ -215,6 +237,18 @@ def test_refused_for_good(kind: RealFleet, endpoint: FakeLambda, status: int, na
     endpoint.behave = always(lambda: refuse(status, name, "Function not found: worker"))
     arrival = ask(kind, endpoint)
     assert (arrival.outcome, arrival.error) == (Outcome.UNREACHABLE, f"{name}: Function not found: worker")
+    assert len(endpoint.posts) == 1
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_errors_of_the_service_that_last_are_refusals_with_advice(
+    kind: RealFleet, endpoint: FakeLambda, name: str
+) -> None:
+    endpoint.behave = always(lambda: refuse(502, name, "Lambda could not do it"))
+    arrival = ask(kind, endpoint)
+    assert arrival.outcome is Outcome.UNREACHABLE
+    assert arrival.error == f"{name}: Lambda could not do it -> {LASTING[name]}"
+    assert "\n" not in arrival.error
     assert len(endpoint.posts) == 1
 
 

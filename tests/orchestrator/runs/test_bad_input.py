@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from lambda_worker.contract import ContractError, encode_result, parse_request
 from orchestrator.config import JobConfig
 from orchestrator.errors import ConfigError, GradmuxError, PreflightError
-from orchestrator.fleets.replies import Answer, ReplyReader, Verdict
+from orchestrator.fleets.refusals import Verdict
+from orchestrator.fleets.replies import Answer, ReplyReader
 from orchestrator.job_file import load_job, parse_job
 from orchestrator.ports import Arrival, Invocation, Outcome
 from orchestrator.record import RecordError

@@ -13,7 +13,8 @@ import pytest
 from lambda_worker.buffers import result_head
 from lambda_worker.contract import Request, decode_result, encode_request, encode_result
 from lambda_worker.handler import Worker
-from orchestrator.fleets.replies import Answer, ReplyReader, Verdict, ended
+from orchestrator.fleets.refusals import Verdict
+from orchestrator.fleets.replies import Answer, ReplyReader, ended
 from orchestrator.ports import Arrival, Invocation, Outcome
 from orchestrator.schemes.scheme import Task
 from orchestrator.store import Keys, MemoryStore
