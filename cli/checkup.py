@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cli.account import open_account
 from cli.places import BUCKET, REGION, emulator_errors, open_bucket, start_emulator
-from cli.trust import distrust
+from cli.trust import distrust, files_of_job
 from infra.aws.doctor import Finding, Needs
 from infra.aws.doctor.finding import failure, warning, well
 from infra.aws.door import BotoDoor, Door
@@ -48,8 +48,7 @@ class Checkup:
 def look_at_job(path: Path, config: JobConfig) -> tuple[list[Finding], int | None]:
     """Whose code it is, whether it can be prepared, and the bytes of its largest model, if so."""
     modules = sorted({model.factory.partition(":")[0] for model in config.models})
-    files = [path, *(path.parent / f"{name.partition('.')[0]}.py" for name in modules)]
-    reason = distrust(file for file in files if file.exists())
+    reason = distrust(file for file in files_of_job(path, config) if file.exists())
     if reason:
         # Not even imported: that would run it.
         return [warning("code", reason, f"then make {path.parent} your own, and repeat")], None

@@ -67,6 +67,14 @@ def read_job(paths: RunPaths) -> JobConfig:
     return parse_job(tree, source=str(paths.job))
 
 
+def set_budget(paths: RunPaths, max_cost_usd: float, disk: Disk = DISK) -> None:
+    """From its next life on the run may cost so much in all. Raises FolderError, ConfigError, DiskError."""
+    config = read_job(paths)
+    cluster = config.cluster.model_copy(update={"max_cost_usd": max_cost_usd})
+    changed = config.model_copy(update={"cluster": cluster})
+    write_whole(paths.job, [changed.model_dump_json(indent=2).encode()], disk)
+
+
 def _code(prepared: Prepared) -> dict[str, str | bytes]:
     code = {f"{MODEL}{plan.name}": ship_code(plan.factory, f"model {plan.name!r}") for plan in prepared.models}
     loss = prepared.models[0].loss

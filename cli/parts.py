@@ -16,7 +16,7 @@ from cli.policy import limits, wait_policy
 from cli.preparation import Prepared
 from orchestrator.fleets.calling import Function, MakesRequests, Patience
 from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.prices import PRICES
+from orchestrator.prices import load_prices
 from orchestrator.record import Header
 from orchestrator.runs.budget import Budget
 from orchestrator.runs.checkpoints import Checkpoint
@@ -124,9 +124,12 @@ class Parts:
         )
 
     def budget(self) -> Budget | None:
-        """What is left of the money that the run may cost, by its record until now."""
+        """What is left of the money that the run may cost, by its record until now, at the prices of `gradmux cost`.
+
+        Raises: ConfigError when the user's own table of prices cannot be read.
+        """
         cluster = self.prepared.config.cluster
         if cluster.max_cost_usd is None:
             return None
-        before = read_history(self.paths.record)
-        return Budget(cluster.max_cost_usd, cluster.memory_mb, PRICES, before.billed_s, before.invocations)
+        before, prices = read_history(self.paths.record), load_prices(self.paths.prices)
+        return Budget(cluster.max_cost_usd, cluster.memory_mb, prices, before.billed_s, before.invocations)

@@ -11,6 +11,13 @@ import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from orchestrator.config import JobConfig
+    from orchestrator.runs.paths import RunPaths
 
 
 def distrust(files: Iterable[Path]) -> str:
@@ -29,6 +36,25 @@ def distrust(files: Iterable[Path]) -> str:
         if told.st_mode & stat.S_IWOTH and not told.st_mode & stat.S_ISVTX:
             return f"{path} may be changed by everybody: its code runs with your credentials, read it first"
     return ""
+
+
+def files_of_job(job: Path, config: JobConfig) -> list[Path]:
+    """The job file, and the modules that it names, as far as they lie beside it."""
+    named = {*(model.factory for model in config.models), config.training.loss}
+    modules = {each.partition(":")[0].partition(".")[0] for each in named if ":" in each}
+    places = [place for name in sorted(modules) for place in (f"{name}.py", f"{name}/__init__.py")]
+    return [job, *(path for place in places if (path := job.parent / place).exists())]
+
+
+def files_of_run(paths: RunPaths) -> list[Path]:
+    """What a kept run would have run: its job, and the functions that it holds as pickles."""
+    return [path for path in (paths.job, *sorted(paths.materials.glob("*"))) if path.exists()]
+
+
+def warn(reason: str) -> None:
+    """Tells it on standard error, if there is one; never silenced, and never in the way."""
+    if reason:
+        click.echo(f"gradmux: warning: {reason}", err=True)
 
 
 def _name(uid: int) -> str:

@@ -153,6 +153,9 @@ class _Run:
         manifest = Manifest(self.parts.paths.run, self.parts.life.epoch, names, saved_steps(saved, names))
         start = start_after(manifest.steps, self.prepared.plan.steps)
         this = self.of(replace(self.prepared, plan=start.plan))
+        budget = None if start.finished else this.parts.budget()
+        if budget is not None:
+            budget.check(0.0, 0)  # a run that has spent it all calls nobody
         trainer = this.parts.trainer(saved)
         trainer.check(self.prepared.train)
         every = self.prepared.config.training.checkpoint_every

@@ -33,7 +33,7 @@ def cost_command(settings: Settings, run: str, rounds: bool) -> None:
     from orchestrator.runs.paths import find_run
 
     paths = find_run(settings.home, run)
-    prices, job = load_prices(settings.home / "prices.toml"), read_job(paths)
+    prices, job = load_prices(paths.prices), read_job(paths)
     cost = cost_of(read_record(paths.record) if paths.record.exists() else (), job.cluster.memory_mb)
     if settings.json:
         print_json({"run": paths.run, "scheme": job.scheme.name, **cost.to_dict(prices)})

@@ -23,11 +23,13 @@ def replay_task_command(ctx: click.Context, settings: Settings, run: str, task: 
     """
     from cli.keeping import prepare_again
     from cli.replaying import replay
+    from cli.trust import distrust, files_of_run, warn
     from orchestrator.runs.failed import load_failed
     from orchestrator.runs.paths import find_run
 
     paths = find_run(settings.home, run)
     failed = load_failed(paths, task)
+    warn(distrust(files_of_run(paths)))
     replayed = replay(failed, prepare_again(paths).train)
     if settings.json:
         print_json({"run": paths.run, "task": failed.name, "results": [each.to_dict() for each in replayed]})

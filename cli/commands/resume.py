@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
 @command("resume", example="gradmux resume digits-1 --detach")
 @click.argument("run")
+@click.option(
+    "--max-cost-usd",
+    type=click.FloatRange(0, min_open=True),
+    metavar="USD",
+    help="What the run may cost in all, from now on (cluster.max_cost_usd).",
+)
 @click.option("--detach", is_flag=True, help="Train in a process of its own, which outlives this terminal.")
 @click.option("--epoch", type=int, hidden=True, help="The number that this life was given.")
 @pass_settings
-def resume_command(settings: Settings, run: str, detach: bool, epoch: int | None) -> None:
+def resume_command(settings: Settings, run: str, max_cost_usd: float | None, detach: bool, epoch: int | None) -> None:
     """Go on with RUN (a name, its folder, or s3://BUCKET/runs/NAME) from its last checkpoint, whatever ended it.
 
     It needs nothing but the run's folder. A run on AWS keeps its folder in its bucket, too, and so can be resumed on
@@ -28,6 +34,7 @@ def resume_command(settings: Settings, run: str, detach: bool, epoch: int | None
     """
     from cli.detached import run_detached
     from cli.results import tell_result
+    from cli.trust import distrust, files_of_run, warn
     from orchestrator.runs.paths import find_run
     from orchestrator.runs.status import read_result
 
@@ -36,6 +43,11 @@ def resume_command(settings: Settings, run: str, detach: bool, epoch: int | None
     if paths.result.exists():
         tell_result(settings, read_result(paths))
         return
+    if max_cost_usd is not None:
+        from cli.keeping import set_budget
+
+        set_budget(paths, max_cost_usd)
+    warn(_stranger(run) or distrust(files_of_run(paths)))
     if detach:
         started = run_detached(paths)
         print_json(started.to_dict()) if settings.json else click.echo(started.describe())
@@ -44,6 +56,12 @@ def resume_command(settings: Settings, run: str, detach: bool, epoch: int | None
     from cli.keeping import prepare_again
 
     tell_result(settings, run_here(settings, prepare_again(paths), paths, epoch).to_dict())
+
+
+def _stranger(run: str) -> str:
+    """Why a run that is brought from a bucket may be somebody else's; empty for any other."""
+    url = run.startswith("s3://")
+    return f"the functions of {run} come from that bucket and run with your credentials: is it your run?" if url else ""
 
 
 def _from_store(settings: Settings, url: str) -> RunPaths:

@@ -11,6 +11,7 @@ from cli.detached import run_detached
 from cli.options import FAULTS_HELP, Settings, command, pass_settings
 from cli.output import facts, print_json, set_up_logging, stdout
 from cli.results import tell_result
+from cli.trust import distrust, files_of_job, warn
 from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,13 +53,18 @@ def submit_command(
 
     set_up_logging(settings)
     config = _with_faults(load_job(job, overrides), faults)
+    warn(distrust(files_of_job(job, config)))  # what is in them runs from here on
 
     from cli.foreground import run_here
     from cli.keeping import keep_job
     from cli.places import open_bucket
     from cli.preparation import prepare_job  # imports torch: what is wrong with the file is told before
     from orchestrator.api import Materials
+    from orchestrator.prices import load_prices
+    from orchestrator.runs.paths import prices_file
 
+    if config.cluster.max_cost_usd is not None:
+        load_prices(prices_file(settings.home))
     prepared = prepare_job(config, Materials(), job.parent, open_bucket)
     if dry_run:
         plan = _plan(prepared)

@@ -26,6 +26,6 @@ class Budget:
         usd = self.prices.compute_usd(seconds, self.memory_mb) + self.prices.requests_usd(calls)
         if usd >= self.max_usd:
             raise BudgetSpent(
-                f"the run has cost ${usd:.6f} and may cost ${self.max_usd:g} (cluster.max_cost_usd): submit it with "
-                "a larger budget, or raise max_cost_usd in the run's job.json and resume it"
+                f"the run has cost ${usd:.6f} and may cost ${self.max_usd:g} (cluster.max_cost_usd): "
+                "`gradmux resume --max-cost-usd USD` goes on with a larger budget"
             )

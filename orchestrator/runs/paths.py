@@ -101,9 +101,19 @@ class RunPaths:
         """What `submit --json` printed; the run is done when it is there."""
         return self.folder / "result.json"
 
+    @property
+    def prices(self) -> Path:
+        """The user's own table of prices, of the home that the run lies in; there may be none."""
+        return prices_file(self.folder.absolute().parent.parent)
+
     def weights(self, model: str) -> Path:
         """The trained weights of one model."""
         return self.folder / "weights" / f"{model}.safetensors"
+
+
+def prices_file(home: Path) -> Path:
+    """The user's own table of prices, for everything under this home."""
+    return home / "prices.toml"
 
 
 def runs_folder(home: Path) -> Path:

@@ -57,6 +57,7 @@ def test_the_folder_of_a_run_is_in_its_bucket(bucket: str, tmp_path: Path, gradm
 
     ran = gradmux("resume", f"s3://{bucket}/runs/{name}", "--json")
     assert ran.code == 0, ran.err
+    assert f"warning: the functions of s3://{bucket}/runs/{name} come from that bucket and run with your" in ran.err
     assert (ran.document["state"], ran.document["run"]) == ("done", "small-1")
     assert saved(find_run(home, "small-1")) == expected
     assert gradmux("resume", f"s3://{bucket}/runs/{name}", "--json").document == ran.document

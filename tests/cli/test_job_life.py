@@ -179,6 +179,20 @@ def test_wrong_faults_are_one_line_before_anything_starts(
     assert not home.exists()
 
 
+def test_somebody_elses_job_or_run_is_warned_of_before_its_code_runs(gradmux: Gradmux, job: Path, home: Path) -> None:
+    (job.parent / "small_models.py").chmod(0o666)
+    warned = gradmux("submit", job, "--set", "training.steps=1", "--set", 'scheme={name="gc", s=1}', "--json")
+    warning = "gradmux: warning: {path} may be changed by everybody: its code runs with your credentials, read it first"
+    assert warning.format(path=job.parent / "small_models.py") in warned.err
+    assert warned.document["state"] == "done"
+    (home / "runs" / "small-1" / "result.json").unlink()
+    assert "warning" not in gradmux("resume", "small-1").err
+    materials = home / "runs" / "small-1" / "materials" / "materials.json"
+    materials.chmod(0o666)
+    (home / "runs" / "small-1" / "result.json").unlink()
+    assert warning.format(path=materials) in gradmux("resume", "small-1", "-q").err
+
+
 def test_a_detached_run_that_cannot_begin_says_why(gradmux: Gradmux, job: Path, home: Path) -> None:
     prepared = prepare_job(load_job(job), Materials(), job.parent, lambda bucket: MemoryStore())
     keep_job(prepared, home, job.parent)
