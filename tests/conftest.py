@@ -6,6 +6,7 @@ Generated examples are the same in every run; `EXPLORE=1 make test ARGS="-k ..."
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ PROJECT = Path(__file__).resolve().parent.parent
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("repeatable", parent=settings.get_profile("explore"), derandomize=True)
 settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeatable")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what runs in the background, and so we would
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # start all processes: none would heed Ctrl-C
 
 
 @pytest.fixture(autouse=True)

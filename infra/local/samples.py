@@ -32,6 +32,13 @@ def sleep(event: Event, context: Any) -> str:
     return "slept"
 
 
+def wait(event: Event, context: Any) -> str:
+    """Answers as soon as there is a file event["path"]."""
+    while not Path(event["path"]).exists():
+        time.sleep(0.01)
+    return "it is there"
+
+
 def fail(event: Event, context: Any) -> None:
     raise ValueError(event.get("message", "as asked"))
 
@@ -103,6 +110,7 @@ ACTIONS: dict[str, Callable[[Event, Any], Any]] = {
         reply_of_size,
         reply_nonsense,
         sleep,
+        wait,
         fail,
         die,
         eat,

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import signal
+from io import StringIO
 from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 from safetensors.torch import load_file
 
-from cli.demo.contest import QUICK
+from cli.demo import tables
+from cli.demo.contest import QUICK, Contest, Contestant, Entry, contestants
+from orchestrator.results import ModelResult, RunResult
 from tests.cli.conftest import Gradmux
-from tests.cli.processes import interrupt, running, wait_until
 
 
-@pytest.fixture
-def document(gradmux: Gradmux) -> dict:  # type: ignore[type-arg]
+def test_six_schemes_train_four_models_exactly(gradmux: Gradmux) -> None:
+    before = set(psutil.Process().children(recursive=True))
     ran = gradmux("demo", "--quick", "--json")
     assert ran.code == 0, ran.err
-    return ran.document  # type: ignore[no-any-return]
-
-
-def test_six_schemes_train_four_models_exactly(document: dict) -> None:  # type: ignore[type-arg]
-    schemes = document["schemes"]
+    assert set(psutil.Process().children(recursive=True)) <= before
+    schemes = ran.document["schemes"]
     assert [scheme["scheme"] for scheme in schemes] == ["uncoded", "gc", "gc", "sr-sgc", "m-sgc", "pipeline"]
     for scheme in schemes:
         assert scheme["weight_difference"] < 1e-5
@@ -37,21 +36,39 @@ def test_six_schemes_train_four_models_exactly(document: dict) -> None:  # type:
         assert Path(scheme["record"]).exists()
     # The same batches, decoded exactly: every scheme ends with the same models.
     assert len({tuple(model["eval"]["accuracy"] for model in scheme["models"]) for scheme in schemes}) == 1
-    assert psutil.Process().children(recursive=True) == []
 
 
-def test_the_table_has_a_row_for_each_scheme_and_says_where_things_lie(gradmux: Gradmux, home: Path) -> None:
-    ran = gradmux("demo", "--quick")
-    assert ran.code == 0, ran.err
-    rows = ("uncoded", "gc, the papers' rule", "gc, earliest decode", "sr-sgc", "m-sgc", "B=1 W=2 lambda=2", "n=2 s=1")
-    for label in rows:
-        assert label in ran.out
-    assert str(home / "runs") in ran.out
+def entry(contestant: Contestant, wall_s: float, home: Path) -> Entry:
+    """Made up, but for its name."""
+    folder = home / "runs" / f"demo-{contestant.scheme['name']}-1"
+    model = ModelResult("mlp-32", 3, 0.5, {"loss": 0.4, "accuracy": 0.875}, folder / "models" / "mlp-32.safetensors")
+    result = RunResult(
+        run=folder.name,
+        state="done",
+        scheme=contestant.scheme["name"],
+        params={},
+        workers=8,
+        load=0.125,
+        rounds=12,
+        wall_s=wall_s,
+        billed_s=40.0,
+        invocations=96,
+        models=(model,),
+        max_residual=1e-15,
+        max_amplification=1.5,
+        record=folder / "record.jsonl",
+    )
+    return Entry(contestant, result, weight_difference=2e-7)
 
 
-def test_ctrl_c_in_the_middle_leaves_no_process(home: Path) -> None:
-    record = home / "runs" / "demo-uncoded-1" / "record.jsonl"
-    with running(["demo", "--home", str(home)]) as process:
-        wait_until(lambda: record.exists() and record.read_text().count("\n") > 1)
-        err = interrupt(process, signal.SIGINT, 5)
-    assert err.splitlines()[-1] == "gradmux: interrupted"
+def test_the_table_has_a_row_for_each_scheme_and_says_where_things_lie(home: Path) -> None:
+    entries = [entry(contestant, 8.0 / (1 + place), home) for place, contestant in enumerate(contestants(QUICK))]
+    text = StringIO()
+    tables.tell(Contest(QUICK, entries), Console(file=text, width=200))
+    rows = {line.split("  ")[0].strip(): line.split() for line in text.getvalue().splitlines() if line.strip()}
+    assert {"uncoded", "gc, the papers' rule", "gc, earliest decode", "sr-sgc", "m-sgc", "pipeline"} <= rows.keys()
+    assert rows["uncoded"] == ["uncoded", "-", "0.1250", "8.00", "1.00", "40.0", "87.5"]
+    assert rows["m-sgc"] == ["m-sgc", "B=1", "W=2", "lambda=2", "0.1250", "1.60", "0.20", "40.0", "87.5"]
+    assert rows["pipeline"][1:3] == ["n=2", "s=1"]
+    assert rows["runs"] == ["runs", str(home / "runs")]
+    assert "by at most 2.0e-07" in text.getvalue()

@@ -22,13 +22,12 @@ from cli.preparation import prepare_job
 from orchestrator.api import Materials
 from orchestrator.job_file import load_job
 from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.status import State, status_of
+from orchestrator.runs.status import status_of
 from orchestrator.store import MemoryStore
 from tests.cli.conftest import Gradmux
-from tests.cli.processes import PATIENCE_S, running, wait_until
 from tests.cli.test_submit import JOB, MODELS
+from tests.commands.command_line import PATIENCE_S, wait_until
 
-SLOW = ["--set", "emulator={delays='lambda-like', time_scale=0.1}", "--set", "training.steps=400"]
 TRAINING = "training={steps=24, checkpoint_every=2}"
 PACED = ["--set", "emulator={delays='lambda-like', time_scale=0.02}", "--set", TRAINING]
 
@@ -129,21 +128,6 @@ def _loaded(document: dict[str, Any], prepared: Any) -> dict[str, Any]:
     for model in document["models"]:
         modules[model["name"]].load_state_dict(load_file(model["checkpoint"]))
     return modules
-
-
-def test_ctrl_c_twice_leaves_at_once_and_the_run_can_go_on(job: Path, home: Path) -> None:
-    with running(["submit", str(job), *SLOW, "--home", str(home)]) as process:
-        wait_until(lambda: rounds(home) > 1)
-        children = psutil.Process(process.pid).children(recursive=True)
-        for _ in range(2):
-            process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode in (5, 130), err
-        _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
-        assert alive == []
-    state = status_of(RunPaths(home / "runs" / "small-1")).state
-    assert state in (State.STOPPED, State.INTERRUPTED)
-    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "cancel", "resume", "results", "cost", "replay-task"])

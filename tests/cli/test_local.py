@@ -47,7 +47,7 @@ def test_up_serves_a_stock_client_until_down(
     assert children
 
     assert gradmux("local", "down", "--json").document == {"ended": True}
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []
     assert gradmux("local", "status", "--json").document == {"running": False}
     assert gradmux("local", "down", "--json").document == {"ended": False}

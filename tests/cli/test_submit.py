@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import psutil
@@ -18,7 +17,7 @@ from orchestrator.job_file import load_job
 from orchestrator.record import EndLine, Header, RoundLine, read_record
 from orchestrator.store import MemoryStore
 from tests.cli.conftest import Gradmux
-from tests.cli.processes import interrupt, running, wait_until
+from tests.commands.command_line import wait_until
 
 JOB = """
 name = "small"
@@ -178,15 +177,3 @@ def test_a_loss_that_gives_nan_later_stops_with_one_line(gradmux: Gradmux, job: 
     assert len(ran.err.splitlines()) == 1
     assert "NonFinite" in ran.err
     wait_until(lambda: set(psutil.Process().children(recursive=True)) <= before)
-
-
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 5), (signal.SIGTERM, 5)])
-def test_an_interrupted_run_leaves_no_process_and_a_whole_record(
-    job: Path, home: Path, sent: signal.Signals, code: int
-) -> None:
-    slow = ["--set", "emulator.delays=bursty", "--set", "training.steps=500", "--home", str(home)]
-    record = home / "runs" / "small-1" / "record.jsonl"
-    with running(["submit", str(job), *slow]) as process:
-        wait_until(lambda: record.exists() and record.read_text().count("\n") > 1)
-        interrupt(process, sent, code)
-    assert json.loads(record.read_text().splitlines()[-1])["state"] == "stopped"

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.end_to_end.command_line import CommandLine, Ended
+from tests.commands.command_line import CommandLine, Ended
 
 JOB = """
 name = "small"
@@ -110,6 +110,12 @@ def assert_told(ended: Ended, code: int, message: str) -> None:
 @pytest.mark.parametrize(("setting", "message"), MISTAKES)
 def test_a_mistake_in_a_job_is_one_line_before_anything_starts(shell: CommandLine, setting: str, message: str) -> None:
     assert_told(shell.run("submit", "job.toml", "--json", "--set", setting), CONFIGURATION, message)
+    assert not shell.home.exists()
+
+
+def test_so_it_is_with_a_process_that_nothing_has_warmed(shell: CommandLine) -> None:
+    ended = shell.run("submit", "job.toml", "--json", "--set", "models.1.factory=small_models:mpl", fresh=True)
+    assert_told(ended, CONFIGURATION, "small_models has no 'mpl', did you mean 'mlp'?")
     assert not shell.home.exists()
 
 

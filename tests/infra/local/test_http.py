@@ -59,7 +59,7 @@ def running() -> Iterator[Running]:
 
 @pytest.fixture
 def client(running: Running) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", running.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield connection
 
@@ -144,7 +144,7 @@ def test_a_handler_that_fails_is_a_500_for_this_client_only(running: Running, cl
     client.sendall(request("/fail"))
     assert response(client)[0] == 500
     assert client.recv(1) == b""
-    with socket.create_connection(("127.0.0.1", running.port), timeout=5) as other:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as other:
         other.sendall(request("/fine"))
         assert response(other)[0] == 200
 
@@ -170,10 +170,10 @@ def test_nonsense_is_refused_and_hung_up_on(client: socket.socket, nonsense: byt
 
 
 def test_a_client_that_hangs_up_is_forgotten(running: Running) -> None:
-    with socket.create_connection(("127.0.0.1", running.port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as client:
         client.sendall(request("/wait", b"x" * 100_000))
         client.sendall(request("/wait")[:20])
-    with socket.create_connection(("127.0.0.1", running.port), timeout=5) as other:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as other:
         other.sendall(request("/wait"))
         assert response(other)[0] == 200
         assert len(running.server.connections) == 1

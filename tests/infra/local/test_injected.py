@@ -1,11 +1,13 @@
-"""Injected delays are exact, and injected faults look like real ones."""
+"""Injected delays are waited for, and injected faults look like real ones.
+
+That nothing is added to a delay is shown in virtual time, by `test_virtual_time.py`.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,8 +17,6 @@ from infra.local import DelayPlan, Emulator, EmulatorError, FaultKind, FaultPlan
 from tests.infra.local.conftest import CONFIG, Outcome
 
 Invoke = Callable[..., Outcome]
-SLACK_S = 0.25
-"""what a busy machine may add to an answer"""
 
 
 def timed(invoke: Invoke, event: dict[str, Any]) -> tuple[float, Outcome]:
@@ -34,39 +34,29 @@ def test_the_matrix_s_delay_is_the_response_time(emulator: Emulator, invoke: Inv
     emulator.set_delays(DelayPlan.of([[0.1, 0.2], [0.3, 0.4]], slope_s=1.0, base_load=0.5, time_scale=0.5))
     for round, worker, load, expected in [(0, 0, 0.5, 0.05), (1, 1, 0.5, 0.2), (0, 1, 0.9, 0.3), (3, 0, 0.4, 0.1)]:
         seconds, outcome = timed(invoke, {"round": round, "worker": worker, "attempt": 1, "load": load})
-        assert expected <= seconds < expected + SLACK_S
+        assert seconds >= expected
         assert f"Duration: {1000 * expected:.2f} ms" in outcome.log  # a slow worker is billed
 
 
 def test_compute_time_hides_in_the_delay(emulator: Emulator, invoke: Invoke) -> None:
     emulator.set_delays(DelayPlan.of([[0.3, 0.05]]))
     seconds, _ = timed(invoke, {"round": 0, "worker": 0, "do": "sleep", "seconds": 0.2})
-    assert 0.3 <= seconds < 0.3 + SLACK_S
+    assert seconds >= 0.3
     seconds, _ = timed(invoke, {"round": 0, "worker": 1, "do": "sleep", "seconds": 0.2})
-    assert 0.2 <= seconds < 0.2 + SLACK_S
-
-
-def test_delayed_calls_wait_side_by_side_and_hold_no_slot(emulator: Emulator, invoke: Invoke) -> None:
-    emulator.set_delays(DelayPlan.of([[0.4] * CONFIG.concurrency]))
-    with ThreadPoolExecutor(CONFIG.concurrency) as callers:
-        events = [{"round": 0, "worker": worker} for worker in range(CONFIG.concurrency)]
-        times = [seconds for seconds, _ in callers.map(lambda event: timed(invoke, event), events)]
-    assert min(times) >= 0.4
-    assert max(times) < 0.4 + SLACK_S
+    assert seconds >= 0.2
 
 
 def test_a_delay_beyond_the_timeout_is_a_timeout_in_scaled_time(emulator: Emulator, invoke: Invoke) -> None:
     emulator.set_delays(DelayPlan.of([[3 * CONFIG.timeout_s]], time_scale=0.2))
     seconds, outcome = timed(invoke, {"round": 0, "worker": 0})
-    assert 0.2 * CONFIG.timeout_s <= seconds < 0.2 * CONFIG.timeout_s + SLACK_S
+    assert seconds >= 0.2 * CONFIG.timeout_s
     assert outcome.payload["errorType"] == "Sandbox.Timedout"
     assert "timed out after 1.00 seconds" in outcome.payload["errorMessage"]
 
 
 def test_other_events_are_not_delayed(emulator: Emulator, invoke: Invoke) -> None:
-    emulator.set_delays(DelayPlan.of([[0.9]]))
-    seconds, _ = timed(invoke, {"do": "echo"})
-    assert seconds < 0.9
+    emulator.set_delays(DelayPlan.of([[3 * CONFIG.timeout_s]]))
+    assert invoke({"do": "echo"}).error is None, "with the delay it would be a timeout"
 
 
 @pytest.mark.parametrize(

@@ -88,22 +88,48 @@ class OneSandbox:
         sandbox.killed.set()
 
 
-def answered(timeout_s: float, handler_s: float, delay_s: float = 0.0) -> tuple[Answer, float, str]:
-    """The answer, when it came (s), and its log tail."""
+def all_answered(
+    timeout_s: float, handler_s: float, delay_s: float = 0.0, calls: int = 1
+) -> list[tuple[Answer, float, str]]:
+    """The answers to calls at once, when each came (s), and its log tail."""
     event = b'{"op": "gradient", "round": 0, "worker": 0, "attempt": 1, "load": 0.0, "tasks": []}'
+    config = EmulatorConfig(timeout_s=timeout_s, slots=1, delays=DelayPlan.of([[delay_s]]))
 
-    async def invoke() -> tuple[Answer, float, str]:
-        config = EmulatorConfig(timeout_s=timeout_s, slots=1, delays=DelayPlan.of([[delay_s]]))
-        pool = cast(Pool, OneSandbox(SlowSandbox(handler_s)))
-        invoker = Invoker(config, pool, Statistics())
+    async def invoke(invoker: Invoker) -> tuple[Answer, float, str]:
         call = Call(event, b"arn", "1", tail=True)
         assert invoker.admit(call) is None
         answer = await invoker.invoke(call)
         log = base64.b64decode(call.log_result or "").decode()
         return answer, asyncio.get_running_loop().time(), log
 
+    async def invoke_all() -> list[tuple[Answer, float, str]]:
+        invoker = Invoker(config, cast(Pool, OneSandbox(SlowSandbox(handler_s))), Statistics())
+        return await asyncio.gather(*(invoke(invoker) for _ in range(calls)))
+
     with asyncio.Runner(loop_factory=cast(Callable[[], Any], JumpingLoop)) as runner:
-        return runner.run(invoke())
+        return runner.run(invoke_all())
+
+
+def answered(timeout_s: float, handler_s: float, delay_s: float = 0.0) -> tuple[Answer, float, str]:
+    """The same for one call."""
+    (only,) = all_answered(timeout_s, handler_s, delay_s)
+    return only
+
+
+@pytest.mark.parametrize(("handler_s", "delay_s"), [(0.2, 0.3), (0.2, 0.05), (0.0, 0.4)])
+def test_compute_time_hides_in_the_delay(handler_s: float, delay_s: float) -> None:
+    answer, at_s, log = answered(10.0, handler_s, delay_s)
+    assert answer.function_error is None
+    assert at_s == pytest.approx(max(handler_s, delay_s))
+    assert f"Duration: {1000 * at_s:.2f} ms" in log
+
+
+def test_delayed_calls_wait_side_by_side_and_hold_no_slot() -> None:
+    """There is one slot to compute in."""
+    told = all_answered(10.0, handler_s=0.01, delay_s=0.4, calls=6)
+    assert [at_s for _, at_s, _ in told] == pytest.approx([0.4] * 6)
+    told = all_answered(10.0, handler_s=0.3, delay_s=0.4, calls=3)
+    assert [at_s for _, at_s, _ in told] == pytest.approx([0.4, 0.6, 0.9]), "computing does hold it"
 
 
 @pytest.mark.parametrize("timeout_s", [899.0, LONGEST_S])

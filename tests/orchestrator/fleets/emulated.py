@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import boto3
@@ -26,6 +26,7 @@ from tests.orchestrator.training.bench import make_dataset, mlp
 
 BUCKET = "fleet-tests"
 RUN = "contract"
+"""Of the data. Each fleet that is opened has a run of its own: late replies to one that was closed are not its own."""
 
 RealFleet = type[LambdaFleet] | type[Boto3Fleet]
 
@@ -68,7 +69,7 @@ class EmulatedHarness:
             weights=trainer.weights,
             wire=Wire(post=self.events),
         )
-        self.builder = RequestBuilder(materials, jobs, np.array([0.5, 0.5]))
+        self._materials, self._jobs, self._opened = materials, jobs, 0
 
     def open(
         self, delays: Sequence[Sequence[float]], failing: Collection[tuple[int, int]] = ()
@@ -76,10 +77,12 @@ class EmulatedHarness:
         self.emulator.set_delays(DelayPlan.of(delays, time_scale=self.unit_s))
         faults = tuple(ScheduledFault(round, worker, FaultKind.ERROR) for round, worker in failing)
         self.emulator.set_faults(FaultPlan(schedule=faults))
-        name = self.emulator.config.function
+        self._opened += 1
+        run, name = f"{RUN}-{self._opened}", self.emulator.config.function
+        builder = RequestBuilder(replace(self._materials, keys=Keys(run)), self._jobs, np.array([0.5, 0.5]))
         place: dict[str, Any] = {"session": local_session(self.emulator), "endpoint_url": self.emulator.lambda_endpoint}
         if self.events:  # nobody tells of a failure, so that only the limit of silence does
-            function = Function(name, timeout_s=1.0)
-            return LambdaFleet(function, self.builder, self.store, run=RUN, silence_s=4.0, **place)
+            function = Function(name, timeout_s=10 * self.unit_s)
+            return LambdaFleet(function, builder, self.store, run=run, silence_s=10 * self.unit_s, **place)
         function = Function(name, timeout_s=self.emulator.config.timeout_s)
-        return self.kind(function, self.builder, self.store, run=RUN, **place)
+        return self.kind(function, builder, self.store, run=run, **place)
