@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from cli.detached import run_detached
 from cli.options import FAULTS_HELP, Settings, command, pass_settings
-from cli.output import facts, print_json, set_up_logging, stdout
+from cli.output import print_json, set_up_logging
 from cli.results import tell_result
 from cli.trust import distrust, files_of_job, warn
 from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cli.preparation import Prepared
     from orchestrator.config import JobConfig
 
 
@@ -32,7 +31,14 @@ def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key of the job file.")
 @click.option("--detach", is_flag=True, help="Train in a process of its own, which outlives this terminal.")
 @click.option("--faults", default="", metavar="KIND=RATE,...", help=FAULTS_HELP)
-@click.option("--dry-run", is_flag=True, help="Check everything, tell what would run, invoke nobody.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything, tell what would run and what it would cost, invoke nobody."
+)
+@click.option(
+    "--delays",
+    metavar="PROFILE",
+    help="With --dry-run: what calls take, a file that `gradmux probe` wrote, or a generator (aws: lambda-like).",
+)
 @click.option(
     "--schema",
     is_flag=True,
@@ -43,15 +49,26 @@ def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 )
 @pass_settings
 def submit_command(
-    settings: Settings, job: Path, overrides: tuple[str, ...], detach: bool, faults: str, dry_run: bool
+    settings: Settings,
+    job: Path,
+    overrides: tuple[str, ...],
+    detach: bool,
+    faults: str,
+    dry_run: bool,
+    delays: str | None,
 ) -> None:
     """Train the models that the file JOB describes; ends with their losses and where the weights lie.
 
     Ctrl-C saves the models and leaves (`gradmux resume` goes on), Ctrl-C again leaves at once.
+
+    The cost that --dry-run tells is an estimate: one share of each model is computed here, and the job is played in the
+    simulator, so that late and redundant work is counted. It says what it rests on; prices are those of `gradmux cost`.
     """
     from orchestrator.job_file import load_job
 
     set_up_logging(settings)
+    if delays is not None and not dry_run:
+        raise ConfigError("--delays says what an estimate rests on: it needs --dry-run")
     config = _with_faults(load_job(job, overrides), faults)
     warn(distrust(files_of_job(job, config)))  # what is in them runs from here on
 
@@ -60,17 +77,17 @@ def submit_command(
     from cli.places import open_bucket
     from cli.preparation import prepare_job  # imports torch: what is wrong with the file is told before
     from orchestrator.api import Materials
-    from orchestrator.prices import load_prices
+    from orchestrator.prices import PRICES, load_prices
     from orchestrator.runs.paths import prices_file
 
-    if config.cluster.max_cost_usd is not None:
-        load_prices(prices_file(settings.home))
+    counted = dry_run or config.cluster.max_cost_usd is not None
+    prices = load_prices(prices_file(settings.home)) if counted else PRICES
     prepared = prepare_job(config, Materials(), job.parent, open_bucket)
     if dry_run:
-        plan = _plan(prepared)
-        print_json(plan) if settings.json else stdout().print(
-            facts([(key, _text(value)) for key, value in plan.items()])
-        )
+        from cli.dry_run import tell_plan
+        from cli.estimating import estimate_job
+
+        tell_plan(settings, prepared, estimate_job(prepared, prices, delays))
         return
     paths = keep_job(prepared, settings.home, job.parent)
     if detach:
@@ -91,29 +108,3 @@ def _with_faults(config: JobConfig, faults: str) -> JobConfig:
     rates = {**config.emulator.faults, **parse_faults(faults)}
     fault_plan(rates, seed=0)
     return config.model_copy(update={"emulator": config.emulator.model_copy(update={"faults": rates})})
-
-
-def _plan(prepared: Prepared) -> dict[str, Any]:
-    """What would run."""
-    config, scheme = prepared.config, prepared.scheme()
-    return {
-        "job": config.name,
-        "backend": config.cluster.backend,
-        "scheme": config.scheme.name,
-        "params": dict(prepared.params),
-        "workers": scheme.workers,
-        "delay": scheme.delay,
-        "rounds": scheme.rounds,
-        "jobs": scheme.jobs,
-        "models": [plan.name for plan in prepared.models],
-        "steps": prepared.plan.steps,
-        "rows": prepared.train.rows,
-        "batch_size": prepared.order.batch_size,
-        "chunks": len(scheme.chunk_sizes),
-    }
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={each}" for key, each in value.items()) or "none"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

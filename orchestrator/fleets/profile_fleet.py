@@ -32,6 +32,13 @@ class LoadModel:
     """load at which the delays were measured"""
     load: float | None = None
     """a fixed load for every invocation, instead of the assigned one"""
+    least_slope_s: float = 0.0
+    """seconds per unit load that no answer comes before, whatever the delay: the computation, as in the emulator"""
+
+    def answer_s(self, delay_s: float, load: float) -> float:
+        """What an invocation of this load takes that draws this delay; negative only where the shift makes it so."""
+        taken_s = delay_s + self.shift_s(load)
+        return max(taken_s, self.least_slope_s * load) if self.least_slope_s else taken_s
 
     def shift_s(self, load: float) -> float:
         """What to add to a delay; may be negative."""
@@ -119,7 +126,7 @@ class ProfileFleet:
     def _start(self, call: Invocation, delay_s: float) -> None:
         """Queues all messages of one invocation; a failed one gives none but its last, without results."""
         failed = math.isinf(delay_s)
-        taken_s = self._table.longest_s(call.round) if failed else delay_s + self._load.shift_s(call.load)
+        taken_s = self._table.longest_s(call.round) if failed else self._load.answer_s(delay_s, call.load)
         whole = Arrival(
             round=call.round,
             worker=call.worker,
@@ -139,7 +146,7 @@ class ProfileFleet:
         answers = {} if self._compute is None else self._compute(call)
         *early, last = _slots_by_message(call)
         for slots, load in zip(early, call.early, strict=True):
-            at_s = self._now_s + delay_s + self._load.shift_s(load)
+            at_s = self._now_s + self._load.answer_s(delay_s, load)
             self._push(_message(replace(whole, at_s=at_s, final=False, billed_s=0.0, worker_s=0.0), slots, answers))
         self._push(_message(whole, last, answers))
 

@@ -91,7 +91,7 @@ class CloudSums:
         """Where the parameter vector is cut: slices of nearly equal length."""
         item = np.dtype(self._setting.dtype).itemsize
         parameters = (result.size - result.offset) // item
-        slices = max(1, min(self._setting.most, parameters * item // self._setting.slice_bytes))
+        slices = slices_of(parameters * item, self._setting.most, self._setting.slice_bytes)
         return [parameters * index // slices for index in range(slices + 1)]
 
     def _sum_slices(self, job: int, terms: Sequence[StoredTerm], edges: Sequence[int]) -> None:
@@ -146,6 +146,11 @@ class CloudTrainer:
 
     def retire(self, job: int) -> None:
         self._trainer.retire(job)
+
+
+def slices_of(gradient_bytes: int, most: int, slice_bytes: int = SLICE_BYTES) -> int:
+    """How many workers sum one gradient, a slice each."""
+    return max(1, min(most, gradient_bytes // slice_bytes))
 
 
 def pays(parameters: int, dtype: str) -> bool:

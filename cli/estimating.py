@@ -1,0 +1,284 @@
+"""What a job will cost, told before anybody is called: what calls take, from where, and the bill over the simulator.
+
+Knows no command and reaches no network. Read next: `orchestrator/estimate.py`, which plays and counts, and `trial.py`,
+which measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from cli.policy import auto_job
+from cli.preparation import Prepared
+from cli.profiles import find_profile
+from cli.trial import Share, Trial, try_shares
+from orchestrator.auto import Pilot
+from orchestrator.config import ClusterConfig, JobConfig
+from orchestrator.delays import GENERATORS
+from orchestrator.errors import RunStopped
+from orchestrator.estimate import Bill, Calls, Seen, Storing, Work, bill, play
+from orchestrator.fleets.profile_fleet import DelayTable, LoadModel
+from orchestrator.jobs import JobPlan
+from orchestrator.prices import Prices
+from orchestrator.record import Header, Line, MemoryRecord
+from orchestrator.schemes.scheme import FloatArray
+from orchestrator.training.cloud_sum import slices_of
+
+MOST_CALLS = 30_000
+"""So many calls are played, which takes about a second; what is left of a longer run is taken to cost as much."""
+WHOLE_CPU_MB = 1769
+"""AWS: a function with so much memory has one processor; with less, a part of one."""
+S3_BYTES_PER_S = 75e6
+"""What one worker reads from S3, or writes there: an assumption."""
+AWS_DELAYS = "lambda-like"
+AT_ONCE_S = 1e-6
+"""no deadline is shorter"""
+
+
+class How(StrEnum):
+    """What a delay says of a call."""
+
+    WHOLE = "whole"
+    """all that it takes: it was measured with the job's work in it"""
+    ADDED = "added"
+    """what comes on top of the computation"""
+    LONGER = "longer"
+    """what it takes at least, computation or not: as the emulator plays it"""
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What calls take."""
+
+    name: str
+    how: How
+    delays_s: FloatArray
+    """(rounds, columns)"""
+    slope_s: float = 0.0
+    """seconds per unit of load, beyond `base_load`"""
+    base_load: float = 0.0
+
+    def table(self, workers: int, seed: int) -> DelayTable:
+        """For so many workers; a profile of fewer has its columns used again."""
+        folds = -(-workers // self.delays_s.shape[1])
+        return DelayTable(np.tile(self.delays_s, (1, folds)), workers, seed)
+
+    def load_model(self, slope_s: float) -> LoadModel:
+        """How a call's time grows with its load, where computing takes `slope_s` for a whole batch."""
+        match self.how:
+            case How.WHOLE:
+                return LoadModel(self.slope_s, self.base_load)
+            case How.ADDED:
+                return LoadModel(slope_s)
+            case How.LONGER:
+                return LoadModel(self.slope_s, self.base_load, least_slope_s=slope_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a job will cost, and on what that rests."""
+
+    bill: Bill
+    calls: Calls
+    shares: tuple[tuple[str, float], ...]
+    """model, what one task of it takes, in seconds"""
+    scheme: str
+    """what was played; of `auto` what it would choose"""
+    assumes: str
+    """in one line"""
+    memory_mb: int
+    prices: Prices
+    max_cost_usd: float | None
+
+    @property
+    def exceeds_budget(self) -> bool:
+        """Would the run stop before its end?"""
+        return self.max_cost_usd is not None and self.bill.lambda_usd >= self.max_cost_usd
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json."""
+        told = self.bill
+        return {
+            "usd": told.usd,
+            "lambda_usd": told.lambda_usd,
+            "compute_usd": told.compute_usd,
+            "requests_usd": told.requests_usd,
+            "s3_usd": told.s3_usd,
+            "invocations": round(told.invocations),
+            "gb_s": told.gb_s,
+            "billed_s": told.billed_s,
+            "wall_s": self.calls.wall_s,
+            "memory_mb": self.memory_mb,
+            "prices": self.prices.date,
+            "scheme": self.scheme,
+            "shares": [{"model": name, "seconds": seconds} for name, seconds in self.shares],
+            "assumes": self.assumes,
+            "max_cost_usd": self.max_cost_usd,
+            "exceeds_budget": self.exceeds_budget,
+        }
+
+
+def estimate_job(prepared: Prepared, prices: Prices, named: str | None = None) -> Estimate | str:
+    """The estimate; or why there is none, when the run would stop under these delays. `named`: a profile's file or a
+    generator's name, instead of what the backend suggests.
+
+    Raises: ConfigError when there are no such delays, or a worker could not compute its share.
+    """
+    cluster, delays = prepared.config.cluster, _delays(prepared.config, named)
+    try:
+        seen = _first_rounds(prepared)
+        trial = try_shares(prepared, prepared.scheme(), seen)
+        shares = [on_backend(share, cluster) for share in trial.shares]
+        slope_s = fmean(share.seconds / share.load for share in shares)
+        played = _play(prepared, delays, delays.load_model(slope_s))
+    except RunStopped as stopped:
+        return f"under the delays of {delays.name} the run would stop: {stopped}"
+    storing = _storing(prepared, trial, mailed=seen.early or cluster.invoke == "event")
+    return Estimate(
+        bill=bill(played.calls, _work(shares, slope_s), storing, played.workers, cluster.memory_mb, prices),
+        calls=played.calls,
+        shares=tuple((plan.name, share.seconds) for plan, share in zip(prepared.models, shares, strict=True)),
+        scheme=played.scheme,
+        assumes=_assumes(prepared, delays, shares, played, prices),
+        memory_mb=cluster.memory_mb,
+        prices=prices,
+        max_cost_usd=cluster.max_cost_usd,
+    )
+
+
+# --- what calls take ---------------------------------------------------------------------------------------------
+
+
+def _delays(config: JobConfig, named: str | None) -> Delays:
+    """Those that were named; else the emulator's for a job that runs there; else what Lambda's are like."""
+    section, workers, seed = config.emulator, config.cluster.most_workers, config.training.seed
+    if named is None and config.cluster.backend == "local":
+        if section.delays == "none":
+            return Delays("none", How.LONGER, np.zeros((1, 1)))
+        profile = find_profile(section.delays, workers=workers, seed=section.seed)
+        scale, slope_s = section.time_scale, profile.slope_s or 0.0
+        name = section.delays if scale == 1.0 else f"{section.delays} x {scale:g}"
+        return Delays(name, How.LONGER, profile.delays_s * scale, slope_s * scale, profile.reference_load())
+    name = named or AWS_DELAYS
+    if name in GENERATORS:
+        profile = find_profile(name, workers=workers, seed=seed)
+        return Delays(name, How.ADDED, np.maximum(profile.delays_at(0.0), 0.0))
+    profile = find_profile(name, workers=workers, seed=seed)
+    return Delays(name, How.WHOLE, profile.delays_s, profile.slope_s or 0.0, profile.reference_load())
+
+
+def _first_rounds(prepared: Prepared) -> Seen:
+    """What workers are asked in them."""
+    steps = 2 + prepared.scheme().delay // prepared.plan.models
+    few = _of_steps(prepared, min(steps, prepared.plan.steps))
+    scheme = few.scheme()
+    table = DelayTable(np.full((1, scheme.workers), AT_ONCE_S), scheme.workers)
+    return play(scheme, few.rounds(scheme), few.plan, table, LoadModel())[1]
+
+
+def on_backend(share: Share, cluster: ClusterConfig) -> Share:
+    """What was measured here, as it is there."""
+    if cluster.backend == "local":
+        return share
+    slower = max(1.0, WHOLE_CPU_MB / cluster.memory_mb)
+    return replace(share, seconds=share.seconds * slower + share.moved_bytes / S3_BYTES_PER_S)
+
+
+def _work(shares: Sequence[Share], slope_s: float) -> Work:
+    return Work(slope_s, fmean(share.puts for share in shares), fmean(share.gets for share in shares))
+
+
+def _storing(prepared: Prepared, trial: Trial, *, mailed: bool) -> Storing:
+    scheme, concurrency = prepared.scheme(), prepared.config.cluster.concurrency
+    item = np.dtype(prepared.wire_dtype(scheme)).itemsize
+    size = round(fmean(share.parameters for share in trial.shares)) * item
+    slices = slices_of(size, min(scheme.workers, concurrency)) if trial.in_cloud else 0
+    return Storing(
+        puts_per_job=fmean(share.stored for share in trial.shares),
+        fetched=not trial.in_cloud,
+        mailed=mailed,
+        slices=slices,
+        slice_s=size / slices / S3_BYTES_PER_S if slices else 0.0,
+    )
+
+
+# --- the run in virtual time -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The whole job."""
+
+    calls: Calls
+    scheme: str
+    workers: int
+    """n, the most at any time"""
+    jobs: int
+    """that were really played"""
+
+
+def _play(prepared: Prepared, delays: Delays, load: LoadModel) -> Played:
+    if not prepared.auto:
+        calls, jobs, _ = _play_part(prepared, delays, load)
+        return Played(calls, prepared.config.scheme.name, prepared.scheme().workers, jobs)
+    pilot, steps = Pilot(auto_job(prepared.config, prepared.plan.models)), prepared.plan.steps
+    total, jobs, workers, done = Calls(), 0, 0, 0
+    while done < steps:
+        segment = pilot.next_segment((done,) * prepared.plan.models)
+        # The first choice is taken to stand: what the run itself measures later is not known yet.
+        end = segment.end if pilot.choice is None else steps
+        part = prepared.under(segment.choice, JobPlan(prepared.plan.models, end - done))
+        calls, played, lines = _play_part(part, delays, load)
+        if end < steps:
+            pilot.learn(lines)
+        total, jobs, done, workers = total + calls, jobs + played, end, max(workers, part.scheme().workers)
+    chosen = segment.choice
+    told = " ".join(f"{key}={value}" for key, value in chosen.params.items())
+    return Played(total, f"{chosen.scheme} {told} on {chosen.workers} workers", workers, jobs)
+
+
+def _play_part(prepared: Prepared, delays: Delays, load: LoadModel) -> tuple[Calls, int, Sequence[Line]]:
+    """What it comes to; how many of its jobs were played; the record of those."""
+    scheme, plan = prepared.scheme(), prepared.plan
+    fewest = 2 + scheme.delay // plan.models
+    steps = min(plan.steps, max(fewest, MOST_CALLS // (plan.models * scheme.workers)))
+    part, record = _of_steps(prepared, steps), MemoryRecord()
+    scheme = part.scheme()
+    record.write(Header("estimate", scheme.name, {}, scheme.workers, plan.models, steps, 0, {}, {}))
+    table = delays.table(scheme.workers, prepared.config.training.seed)
+    calls, _ = play(scheme, part.rounds(scheme), part.plan, table, load, record)
+    return calls.times(plan.steps / steps), part.plan.jobs, record.lines
+
+
+def _of_steps(prepared: Prepared, steps: int) -> Prepared:
+    return replace(prepared, plan=JobPlan(prepared.plan.models, steps))
+
+
+# --- in words ----------------------------------------------------------------------------------------------------
+
+
+def _assumes(prepared: Prepared, delays: Delays, shares: Sequence[Share], played: Played, prices: Prices) -> str:
+    """What the estimate rests on, in one line."""
+    least, most = (1e3 * pick(share.seconds for share in shares) for pick in (min, max))
+    share = f"{least:.1f} ms" if len(shares) == 1 or most - least < 0.1 else f"{least:.1f} to {most:.1f} ms"
+    takes = {
+        How.WHOLE: f"every call takes what {delays.name} says for its load",
+        How.ADDED: f"every call takes what its share took here ({share}) and a delay of {delays.name!r} on top",
+        How.LONGER: f"every call takes what its share took here ({share})",
+    }[delays.how]
+    if delays.how is How.LONGER and delays.name != "none":
+        takes += f", or the emulator's delay of {delays.name!r} if that is longer"
+    told = [f"{takes}, all of it billed", "no cold starts, no faults"]
+    if played.jobs < prepared.plan.jobs:
+        told.append(f"{played.jobs:,} of {prepared.plan.jobs:,} gradients played")
+    if prepared.auto:
+        told.append(f"auto going on as {played.scheme}")
+    if prepared.scheme().reuses_results:
+        told.append("every result sent anew")
+    return "; ".join([*told, f"list prices of {prices.date}"])

@@ -1,0 +1,218 @@
+"""A worker's share of each model's batch, computed once in this process by the worker's own code: what does it take?
+
+Calls nobody: the worker reads from memory. Its first answer is a cold one and tells whether the share can be computed
+at all; the ones after that are timed, each at a snapshot that the worker has not seen. Read next: `estimating.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import orjson
+import torch
+
+from cli.aggregation import Aggregation
+from cli.preparation import Prepared
+from lambda_worker.contract import Request, Weights, encode_request, parse_reply
+from lambda_worker.data import ArrayInfo, Manifest, encode_manifest
+from lambda_worker.objects import MissingObject
+from orchestrator.errors import ConfigError
+from orchestrator.estimate import Seen
+from orchestrator.jobs import JobPlan
+from orchestrator.ports import Invocation
+from orchestrator.schemes.scheme import Scheme, Skip
+from orchestrator.store import Keys, MemoryStore
+from orchestrator.training.data import DataRef
+from orchestrator.training.models import ModelPlan
+from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
+from orchestrator.training.trainer import TorchTrainer
+
+ENOUGH_S, REPEATS = 0.2, 9
+"""one model is timed so often at most, for so long"""
+IN_ALL_S = 4.0
+"""models that have not been timed by then are taken to need as much for each parameter as the slowest that was"""
+KEYS = Keys("trial")
+MANIFEST = "data/trial"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task took."""
+
+    load: float
+    """of it, a fraction of one batch"""
+    seconds: float
+    parameters: int
+    """p of its model"""
+    puts: int = 0
+    """requests to S3"""
+    gets: int = 0
+    moved_bytes: int = 0
+    """to and from S3"""
+    stored: bool = False
+    """snapshots of the model lie in S3, for they are too large for a request"""
+
+    def of(self, parameters: int) -> Share:
+        """As it would be for a model of another size."""
+        return replace(self, parameters=parameters, seconds=self.seconds * parameters / self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one task takes."""
+
+    shares: tuple[Share, ...]
+    """by model"""
+    in_cloud: bool
+    """workers sum the gradients"""
+
+
+class Objects:
+    """`lambda_worker.objects.ObjectStore` over memory: what a trainer has put there, and arrays, without a copy."""
+
+    def __init__(self, store: MemoryStore, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+        self._store = store
+        self._arrays = {name: each.data.cast("B") for name, each in arrays.items()}
+        self.puts = self.gets = self.moved_bytes = 0
+
+    def get(self, key: str) -> bytes:
+        self.gets += 1
+        try:
+            body = self._store.get(key)
+        except FileNotFoundError as error:
+            raise MissingObject(f"object {key!r} does not exist") from error
+        self.moved_bytes += len(body)
+        return body
+
+    def get_range(self, key: str, lo: int, hi: int) -> bytes:
+        self.gets += 1
+        self.moved_bytes += hi - lo
+        return bytes(self._arrays[key][lo:hi])
+
+    def put(self, key: str, body: bytes) -> None:
+        self.puts += 1
+        self.moved_bytes += len(body)
+        self._store.put(key, body)
+
+
+def try_shares(prepared: Prepared, scheme: Scheme, seen: Seen) -> Trial:
+    """What the heaviest task that was `seen` takes with each model.
+
+    Raises: ConfigError that names the model when a worker could not compute it.
+    """
+    with one_thread(), TemporaryDirectory() as folder:
+        bench = _Bench(prepared, scheme, seen, Path(folder))
+        return Trial(tuple(_in_time(prepared.models, bench)), bench.aggregation.shelf is not None)
+
+
+def _in_time(models: Sequence[ModelPlan], bench: _Bench) -> list[Share]:
+    """Equal models are timed once."""
+    shares: dict[Any, Share] = {}
+    until_s = time.perf_counter() + IN_ALL_S
+    for index, plan in enumerate(models):
+        if _kind(plan) not in shares and (not shares or time.perf_counter() < until_s):
+            shares[_kind(plan)] = bench.share(index)
+    slowest = max(shares.values(), key=lambda share: share.seconds / share.parameters)
+    return [shares.get(_kind(plan)) or slowest.of(bench.trainer.size(index)) for index, plan in enumerate(models)]
+
+
+def _kind(plan: ModelPlan) -> tuple[Any, ...]:
+    """Models of one kind compute the same."""
+    return plan.factory, orjson.dumps(dict(plan.args), option=orjson.OPT_SORT_KEYS), plan.loss, plan.dtype
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within it torch computes as in a worker."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class _Bench:
+    """A worker with all that it needs in memory."""
+
+    def __init__(self, prepared: Prepared, scheme: Scheme, seen: Seen, folder: Path) -> None:
+        from lambda_worker.handler import Worker
+
+        self._prepared, self._seen = prepared, seen
+        plan = JobPlan(prepared.plan.models, prepared.plan.steps)  # of which the first jobs are step 0 of each model
+        self._store = MemoryStore()
+        self.trainer = TorchTrainer(prepared.models, plan, store=self._store, keys=KEYS)
+        self.aggregation = Aggregation.of(prepared, self.trainer)
+        arrays = {name: np.ascontiguousarray(each) for name, each in prepared.train.arrays.items()}
+        self._objects = Objects(self._store, arrays)
+        self._store.put(MANIFEST, encode_manifest(_manifest(arrays)))
+        self._worker = Worker(lambda _: self._objects, folder)
+        materials = RunMaterials(
+            keys=KEYS,
+            bucket="trial",
+            data=DataRef(MANIFEST, prepared.train.rows),
+            specs=self.trainer.put_specs(),
+            orders=[prepared.order] * plan.models,
+            weights=self.trainer.weights,
+            seed=prepared.config.training.seed,
+            wire=Wire(prepared.wire_dtype(scheme), self.aggregation.mode),
+        )
+        self._requests = RequestBuilder(materials, plan, scheme.chunk_sizes)
+
+    def share(self, model: int) -> Share:
+        """The task for this model, timed."""
+        request = self._request(model)
+        self._answer(request, model)
+        objects = self._objects
+        times: list[float] = []
+        began_s = time.perf_counter()
+        while not times or (len(times) < REPEATS and time.perf_counter() < began_s + ENOUGH_S):
+            fresh = self._at_fresh_snapshot(request, len(times))
+            objects.puts = objects.gets = objects.moved_bytes = 0
+            start_s = time.process_time()  # of the processor, which others may share here, but not in Lambda
+            self._answer(fresh, model)
+            times.append(time.process_time() - start_s)
+        stored = request.tasks[0].weights.key is not None
+        size = self.trainer.size(model)
+        return Share(self._seen.load, median(times), size, objects.puts, objects.gets, objects.moved_bytes, stored)
+
+    def _request(self, model: int) -> Request:
+        """Job number `model` is the model's first."""
+        self.trainer.publish(model)
+        task = replace(self._seen.task, job=model)
+        if task.skip is not None:
+            task = replace(task, skip=Skip(model, -1.0))  # no distance is less: it is computed and sent
+        return self._requests.build(Invocation(0, 0, 1, (task,), self._seen.load))
+
+    def _at_fresh_snapshot(self, request: Request, number: int) -> Request:
+        (task,) = request.tasks
+        if task.weights.key is None:
+            return request
+        key = f"{task.weights.key}-{number}"
+        self._store.put(key, self._store.get(task.weights.key))
+        return replace(request, tasks=(replace(task, weights=Weights(key=key)),))
+
+    def _answer(self, request: Request, model: int) -> None:
+        """From the event to the reply's JSON. Raises ConfigError when the task failed."""
+        reply = orjson.dumps(self._worker.answer(orjson.loads(encode_request(request))))
+        (result,) = parse_reply(reply).results
+        if result.status != "ok":
+            reason = (result.error or result.status).partition("\n")[0]
+            rows = sum(chunk.rows.count for chunk in request.tasks[0].chunks)
+            raise ConfigError(f"model {self._prepared.models[model].name!r} cannot compute {rows} rows: {reason}")
+
+
+def _manifest(arrays: dict[str, np.ndarray[Any, Any]]) -> Manifest:
+    """Arrays under their own names."""
+    described = tuple(
+        ArrayInfo(name, each.dtype.name, each.shape[1:], name, each.nbytes) for name, each in arrays.items()
+    )
+    return Manifest(len(next(iter(arrays.values()))), described)

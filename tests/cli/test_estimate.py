@@ -1,0 +1,204 @@
+"""`submit --dry-run` tells what a job will cost, calls nobody, and agrees with what the run then costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.estimating import S3_BYTES_PER_S, on_backend
+from cli.trial import Share
+from orchestrator.config import ClusterConfig
+from orchestrator.delays import DelayProfile
+from orchestrator.delays.formats import save_profile
+from orchestrator.estimate import ROUNDED_S
+from tests.cli.conftest import Gradmux, Ran
+from tests.cli.test_submit import GC, JOB, MODELS
+from tests.orchestrator.fleets.fake_lambda import FakeLambda
+
+UNCODED = 'scheme={name="uncoded"}'
+AWS = ("cluster.backend=aws", "cluster.bucket=somewhere")
+WORKERS, JOBS = 6, 8
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "small_models.py").write_text(MODELS)
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    return path
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """Every call takes 2 s at the load of uncoded, and a quarter of a second more for each further worker's share."""
+    path = tmp_path / "measured.npz"
+    save_profile(DelayProfile(np.full((3, WORKERS), 2.0), load=1 / WORKERS, slope_s=0.25 * WORKERS), path)
+    return path
+
+
+def dry(gradmux: Gradmux, job: Path, *sets: str, more: tuple[str, ...] = ()) -> Ran:
+    words = [word for each in sets for word in ("--set", each)]
+    return gradmux("submit", job, "--dry-run", "--json", *words, *more)
+
+
+def estimate(gradmux: Gradmux, job: Path, *sets: str, more: tuple[str, ...] = ()) -> Any:
+    ran = dry(gradmux, job, *sets, more=more)
+    assert ran.code == 0, ran.err
+    assert ran.document["no_estimate"] == ""
+    return ran.document["estimate"]
+
+
+def test_a_measured_profile_is_taken_as_it_is(gradmux: Gradmux, job: Path, profile: Path) -> None:
+    whole = ("--delays", str(profile))
+    told = estimate(gradmux, job, UNCODED, *AWS, more=whole)
+    calls = JOBS * WORKERS
+    assert told["invocations"] == calls
+    assert told["billed_s"] == pytest.approx(calls * (2.0 + ROUNDED_S))
+    assert told["gb_s"] == pytest.approx(2 * told["billed_s"])
+    assert told["compute_usd"] == pytest.approx(told["gb_s"] * 0.0000166667)
+    assert told["requests_usd"] == pytest.approx(calls * 0.2e-6)
+    assert told["usd"] == pytest.approx(told["lambda_usd"] + told["s3_usd"])
+    assert told["wall_s"] == pytest.approx(JOBS * 2.0)
+    assert f"every call takes what {profile} says for its load, all of it billed" in told["assumes"]
+    twice = estimate(gradmux, job, GC, *AWS, more=whole)
+    assert twice["billed_s"] == pytest.approx(calls * (2.25 + ROUNDED_S))
+
+
+def test_the_estimate_of_an_emulated_job_is_what_it_costs(gradmux: Gradmux, job: Path, profile: Path) -> None:
+    """Delays that outlast any computation here make the bill; a busy machine can only add to it."""
+    sets = (UNCODED, f'emulator={{delays="{profile}", time_scale=0.2}}', "training.steps=2")
+    told = estimate(gradmux, job, *sets)
+    assert "the emulator's delay" in told["assumes"]
+    assert told["billed_s"] == pytest.approx(4 * WORKERS * (0.4 + ROUNDED_S))
+    ran = gradmux("submit", job, "--json", *(word for each in sets for word in ("--set", each)))
+    assert ran.code == 0, ran.err
+    total = gradmux("cost", ran.document["run"], "--json").document["total"]
+    assert total["invocations"] == told["invocations"]
+    assert total["billed_s"] > 4 * WORKERS * 0.4 - 1e-9
+    assert total["usd"] > 0.99 * told["lambda_usd"]
+
+
+def test_nobody_is_called_and_nothing_is_kept(
+    gradmux: Gradmux, job: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_REGION", "eu-west-1")):
+        monkeypatch.setenv(name, value)
+    with FakeLambda() as everything:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", everything.url)
+        told = estimate(gradmux, job, *AWS)
+    assert everything.posts == []
+    assert told["usd"] > 0
+    assert not home.exists()
+
+
+def test_on_aws_lambdas_delays_come_on_top_of_what_a_share_takes_here(gradmux: Gradmux, job: Path) -> None:
+    told = estimate(gradmux, job, *AWS)
+    assert [share["model"] for share in told["shares"]] == ["mlp-lr=0.01", "mlp-lr=0.001"]
+    assert told["shares"][0]["seconds"] == told["shares"][1]["seconds"] > 0, "models that compute the same, once"
+    assert "a delay of 'lambda-like' on top, all of it billed; no cold starts, no faults" in told["assumes"]
+    text = gradmux("submit", job, "--dry-run", "--set", AWS[0], "--set", AWS[1]).out
+    assert "about $0.0" in text
+    assert "rests on" in text
+    assert "BUDGET" not in text
+
+
+def test_a_share_on_lambda() -> None:
+    share = Share(load=0.25, seconds=0.1, parameters=1000, moved_bytes=round(S3_BYTES_PER_S))
+    aws = ClusterConfig(backend="aws", bucket="b", memory_mb=1769)
+    assert on_backend(share, ClusterConfig()) == share
+    assert on_backend(share, aws).seconds == pytest.approx(0.1 + 1.0)
+    half = aws.model_copy(update={"memory_mb": 1769 / 2})
+    assert on_backend(replace(share, moved_bytes=0), half).seconds == pytest.approx(0.2), "half of a processor"
+    assert on_backend(share, aws.model_copy(update={"memory_mb": 10_240})).seconds == pytest.approx(1.1)
+    assert share.of(4000).seconds == pytest.approx(0.4)
+
+
+def test_a_budget_that_will_not_do_is_told(gradmux: Gradmux, job: Path, home: Path, profile: Path) -> None:
+    home.mkdir()
+    (home / "prices.toml").write_text('date = "tomorrow"\nmillion_requests = 1000000\ngb_s = 0\n')
+    whole = ("--delays", str(profile))
+    told = estimate(gradmux, job, UNCODED, *AWS, "cluster.max_cost_usd=12", more=whole)
+    assert (told["lambda_usd"], told["exceeds_budget"], told["prices"]) == (48.0, True, "tomorrow")
+    assert not estimate(gradmux, job, UNCODED, *AWS, "cluster.max_cost_usd=49", more=whole)["exceeds_budget"]
+    words = ("--set", UNCODED, "--set", "cluster.max_cost_usd=12", *whole)
+    text = " ".join(gradmux("submit", job, "--dry-run", *words).out.split())
+    assert "more than max_cost_usd = 12: the run would stop, resumably, after about 25% of its gradients" in text
+
+
+def test_a_long_run_is_played_in_part(gradmux: Gradmux, job: Path, profile: Path) -> None:
+    told = estimate(gradmux, job, UNCODED, *AWS, "training.steps=1000000", more=("--delays", str(profile)))
+    assert told["invocations"] == 2_000_000 * WORKERS
+    assert told["billed_s"] == pytest.approx(2_000_000 * WORKERS * (2.0 + ROUNDED_S))
+    assert "of 2,000,000 gradients played" in told["assumes"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "says"),
+    [
+        (['scheme={name="auto"}', "training.steps=40"], "; auto going on as "),
+        (['scheme={name="pipeline-auto"}', "cluster.concurrency=12"], "list prices"),
+        (['scheme={name="gc-partial", s=1}'], "list prices"),
+        (['scheme={name="fastest-k", k=3}'], "list prices"),
+        (['scheme={name="backup", q=0.5}'], "list prices"),
+        (
+            ['scheme={name="lag-wk", alpha=0.1}', "models.0.optimizer={name='SGD', lr=0.1}", "sweep={}",
+             "data.batch_size=1437"],
+            "; every result sent anew",
+        ),
+        (["cluster.invoke=event"], "list prices"),
+        (["cluster.aggregate=cloud"], "list prices"),
+    ],
+)  # fmt: skip
+def test_jobs_of_every_kind_have_an_estimate(gradmux: Gradmux, job: Path, sets: list[str], says: str) -> None:
+    told = estimate(gradmux, job, *AWS, *sets)
+    assert says in told["assumes"]
+    assert told["invocations"] >= told["billed_s"] / 100 > 0
+    assert told["scheme"] != "auto"
+
+
+def test_gradients_through_s3_cost_requests_and_calls(gradmux: Gradmux, job: Path, profile: Path) -> None:
+    whole = ("--delays", str(profile))
+    plain = estimate(gradmux, job, UNCODED, *AWS, more=whole)
+    cloud = estimate(gradmux, job, UNCODED, *AWS, "cluster.aggregate=cloud", more=whole)
+    mailed = estimate(gradmux, job, UNCODED, *AWS, "cluster.invoke=event", more=whole)
+    assert cloud["invocations"] == plain["invocations"] + JOBS, "one slice of so small a gradient"
+    puts = JOBS * WORKERS + JOBS
+    gets = JOBS * WORKERS + JOBS
+    assert cloud["s3_usd"] - plain["s3_usd"] == pytest.approx(puts * 5e-6 + gets * 0.4e-6)
+    assert mailed["s3_usd"] > plain["s3_usd"] + JOBS * WORKERS * 5e-6
+
+
+def test_what_only_a_whole_share_shows_is_told_before_anything_starts(gradmux: Gradmux, job: Path) -> None:
+    ran = dry(gradmux, job, "training.loss=small_models:nan_later")
+    assert ran.code == 2
+    assert ran.err.startswith("gradmux: model 'mlp-lr=0.01' cannot compute 12 rows: NonFiniteResult")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_calls_made_again_at_a_deadline_are_counted(gradmux: Gradmux, job: Path, profile: Path) -> None:
+    sets = ('scheme={name="uncoded", deadline_s=1.5}', *AWS)
+    assert estimate(gradmux, job, *sets, more=("--delays", str(profile)))["invocations"] == 2 * JOBS * WORKERS
+
+
+def test_a_run_that_would_stop_under_these_delays(gradmux: Gradmux, job: Path, profile: Path) -> None:
+    sets = ('scheme={name="uncoded", deadline_s=0.5}', *AWS)
+    ran = dry(gradmux, job, *sets, more=("--delays", str(profile)))
+    assert (ran.code, ran.document["estimate"]) == (0, None)
+    assert ran.document["no_estimate"].startswith(f"under the delays of {profile} the run would stop: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--delays", "lambda-like"], "needs --dry-run"),
+        (["--dry-run", "--delays", "nowhere.npz"], "nowhere.npz: is neither a profile file nor a generator"),
+    ],
+)
+def test_delays_that_cannot_be_are_one_line(gradmux: Gradmux, job: Path, words: list[str], message: str) -> None:
+    ran = gradmux("submit", job, *words)
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert message in ran.err
