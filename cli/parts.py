@@ -132,4 +132,5 @@ class Parts:
         if cluster.max_cost_usd is None:
             return None
         before, prices = read_history(self.paths.record), load_prices(self.paths.prices)
-        return Budget(cluster.max_cost_usd, cluster.memory_mb, prices, before.billed_s, before.invocations)
+        billed_s, calls = before.billed_s + before.beside.billed_s, before.invocations + before.beside.calls
+        return Budget(cluster.max_cost_usd, cluster.memory_mb, prices, billed_s, calls)

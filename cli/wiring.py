@@ -32,6 +32,7 @@ from orchestrator.auto import AUTO, Pilot
 from orchestrator.config import JobConfig
 from orchestrator.distances import RecordedDistances
 from orchestrator.errors import RunStopped, TaskFailed
+from orchestrator.fleets.beside import CallsBeside
 from orchestrator.fleets.onward_fleet import OnwardFleet
 from orchestrator.fleets.shared_fleet import SharedFleet, warm_within
 from orchestrator.fleets.warming import memory_settled, warm_up
@@ -217,7 +218,8 @@ class _Run:
             self.stop.check()
             if budget is not None:
                 summary = loop.summary()
-                budget.check(summary.billed_s, summary.invocations)
+                beside = summary.beside
+                budget.check(summary.billed_s + beside.billed_s, summary.invocations + beside.calls)
 
         measuring = DistanceTrainer(trainer, plan, held)
         distances = RecordedDistances(measuring)
@@ -237,6 +239,7 @@ class _Run:
             trainer=seen,
             recorder=recorder,
             asked=distances.take,
+            beside=workers.beside.take,
             on_step=self.on_step,
             should_stop=check,
             poll_s=POLL_S,
@@ -258,7 +261,8 @@ class _Run:
         try:
             calls.check(connections=self.prepared.scheme().workers)
             with memory_settled():
-                yield Workers(requests, calls, fleet, warm_within(slots, calls.warm), aggregation)
+                warm, beside = warm_within(slots, calls.warm), CallsBeside()
+                yield Workers(requests, calls, fleet, beside.counting(warm), beside, aggregation)
         finally:
             fleet.close()
             slots.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from cli.aggregation import Aggregation
 from lambda_worker.contract import Request
+from orchestrator.fleets.beside import CallsBeside
 from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.fleets.onward_fleet import OnwardFleet
 from orchestrator.fleets.shared_fleet import Warm
@@ -50,8 +51,10 @@ class Workers:
     """the same, as the loop sees it"""
     warm: Warm
     """starts workers and has them read what they will need, as far as there are slots"""
+    beside: CallsBeside
+    """counts what is called besides the rounds"""
     aggregation: Aggregation
 
     def summing(self, trainer: TorchTrainer, setting: Setting, store: PatientStore) -> Trainer:
         """The trainer, as the loop sees it."""
-        return self.aggregation.trainer(trainer, setting, self.calls.run, store)
+        return self.aggregation.trainer(trainer, setting, self.beside.counting(self.calls.run), store)

@@ -32,6 +32,8 @@ class RunSummary:
     invocations: int
     in_flight: int
     """invocations that had not come back"""
+    beside: rec.Beside
+    """calls that are not in these figures, as far as they are recorded"""
     max_residual: float
     max_amplification: float
 
@@ -58,16 +60,19 @@ class Loop:
         trainer: Trainer,
         recorder: rec.Recorder,
         asked: Callable[[], Sequence[tuple[str, float]]] = tuple,
+        beside: Callable[[], rec.Beside] = rec.Beside,
         on_step: Callable[[rec.Decoded], None] | None = None,
         should_stop: Callable[[], None] | None = None,
         poll_s: float | None = None,
         sums: Sums | None = None,
     ) -> None:
-        """`asked` hands over (and forgets) what a lazy scheme asked about weights; `on_step` is called after each job;
+        """`asked` hands over (and forgets) what a lazy scheme asked about weights, `beside` what was called besides the
+        rounds; `on_step` is called after each job;
         `should_stop` is called between events, at least every `poll_s`, and raises to end the run; `sums` adds results
         as they come, where the scheme lets it."""
         self._scheme, self._plan, self._rounds, self._fleet, self._trainer = scheme, plan, rounds, fleet, trainer
         self._recorder, self._asked, self._on_step = recorder, asked, on_step
+        self._take_beside, self._beside = beside, rec.Beside()
         self._should_stop, self._poll_s = should_stop, poll_s
         self._held = Held(scheme, sums)
         self._published: set[int] = set()
@@ -126,6 +131,7 @@ class Loop:
             billed_s=self._billed_s,
             invocations=self._invocations,
             in_flight=self._rounds.in_flight,
+            beside=self._beside,
             max_residual=self._max_residual,
             max_amplification=self._max_amplification,
         )
@@ -260,7 +266,7 @@ class Loop:
         """Writes the line of the round that closed last, with what was decoded since the line before."""
         if self._line is not None:
             decoded, self._since.decoded = self._since.decoded, []
-            self._recorder.write(replace(self._line, decoded=tuple(decoded)))
+            self._recorder.write(replace(self._line, decoded=tuple(decoded), beside=self._beside_since()))
             self._line = None
 
     def _finish(self, state: str, reason: str) -> None:
@@ -268,8 +274,22 @@ class Loop:
         since, self._since = self._since, _Since()
         end_s = self._fleet.now()
         self._recorder.write(
-            rec.EndLine(state, end_s, reason, tuple(since.arrivals), tuple(since.decoded), tuple(since.sent))
+            rec.EndLine(
+                state,
+                end_s,
+                reason,
+                tuple(since.arrivals),
+                tuple(since.decoded),
+                tuple(since.sent),
+                self._beside_since(),
+            )
         )
+
+    def _beside_since(self) -> rec.Beside:
+        """What was called beside the rounds since the last line."""
+        since = self._take_beside()
+        self._beside += since
+        return since
 
 
 def _state_after(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from zlib import crc32
@@ -96,6 +96,17 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Calls beside those of rounds, which are billed like them: workers that are started, gradients that are summed."""
+
+    calls: int = 0
+    billed_s: float = 0.0
+
+    def __add__(self, other: Beside) -> Beside:
+        return Beside(self.calls + other.calls, self.billed_s + other.billed_s)
+
+
+@dataclass(frozen=True, slots=True)
 class RoundLine:
     """One round, from the line before to its close."""
 
@@ -114,6 +125,8 @@ class RoundLine:
     decoded: tuple[Decoded, ...] = ()
     asked: tuple[tuple[str, float], ...] = ()
     """lazy schemes: what the scheme asked about weights and gradients, and the answers, in order"""
+    beside: Beside = Beside()
+    """since the line before"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +141,7 @@ class EndLine:
     decoded: tuple[Decoded, ...] = ()
     sent: tuple[Sent, ...] = ()
     """of a round that never closed"""
+    beside: Beside = Beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +225,8 @@ def encode_line(line: Line) -> str:
             fields[name] = [[getattr(item, f) for f in item.__slots__] for item in fields[name]]
     if "decoded" in fields:
         fields["decoded"] = [asdict(item) for item in fields["decoded"]]
+    if "beside" in fields:
+        fields["beside"] = list(astuple(fields["beside"]))
     return json.dumps({"kind": kind, **fields}, separators=(",", ":"), allow_nan=False)
 
 
@@ -223,6 +239,7 @@ def decode_line(text: str, where: str = "record") -> Line:
             fields["arrivals"] = tuple(_heard(item) for item in fields["arrivals"])
             fields["decoded"] = tuple(Decoded(**item) for item in fields["decoded"])
             fields["sent"] = tuple(_sent(item) for item in fields.get("sent", ()))
+            fields["beside"] = Beside(*fields.get("beside", ()))
         if cls is RoundLine:
             fields["late"] = tuple(fields["late"])
             fields["asked"] = tuple((str(q), float(a)) for q, a in fields["asked"])

@@ -47,7 +47,11 @@ def _tell(run: str, scheme: str, cost: RunCost, prices: Prices, rounds: bool) ->
         facts(
             [
                 ("run", f"{run} ({scheme}), {cost.memory_mb} MB a worker"),
-                ("total", f"${total.usd(prices, cost.memory_mb):.6f} for {total.billed_s:.1f} s"),
+                ("total", f"${total.usd(prices, cost.memory_mb):.6f} for {total.billed_s + total.beside_s:.1f} s"),
+                (
+                    "beside",
+                    f"{total.beside} of the calls, {total.beside_s:.1f} s, started workers and summed gradients",
+                ),
                 ("not back", f"{total.invocations - total.returned} invocations, which are not in the bill"),
                 (
                     "prices",

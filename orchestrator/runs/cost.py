@@ -27,6 +27,10 @@ class Bill:
     """billed for answers that came after their round had closed"""
     failed_s: float = 0.0
     """billed for calls that brought nothing"""
+    beside: int = 0
+    """further calls, not of a round: workers that were started, gradients that were summed"""
+    beside_s: float = 0.0
+    """billed for these"""
 
     def add(self, arrival: Heard, late: bool) -> None:
         self.returned += 1
@@ -35,7 +39,8 @@ class Bill:
         self.failed_s += 0.0 if arrival.slots else arrival.billed_s
 
     def usd(self, prices: Prices, memory_mb: int) -> float:
-        return prices.compute_usd(self.billed_s, memory_mb) + prices.requests_usd(self.invocations)
+        seconds, calls = self.billed_s + self.beside_s, self.invocations + self.beside
+        return prices.compute_usd(seconds, memory_mb) + prices.requests_usd(calls)
 
 
 @dataclass(slots=True)
@@ -86,6 +91,9 @@ def cost_of(lines: Iterable[Line], memory_mb: int) -> RunCost:
 
 def _take(cost: RunCost, header: Header, line: RoundLine | EndLine, closed: set[int]) -> None:
     bills = (cost.total, cost.lives[-1])
+    for bill in bills:
+        bill.beside += line.beside.calls
+        bill.beside_s += line.beside.billed_s
     for group in line.sent:
         for bill in (*bills, _round(cost, header, group.round)):
             bill.invocations += len(group.workers)

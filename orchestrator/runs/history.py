@@ -11,7 +11,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.record import Decoded, EndLine, Header, Heard, Line, RecordError, RoundLine, Sent, decode_lines
+from orchestrator.record import (
+    Beside,
+    Decoded,
+    EndLine,
+    Header,
+    Heard,
+    Line,
+    RecordError,
+    RoundLine,
+    Sent,
+    decode_lines,
+)
 from orchestrator.runs.life import FolderError
 
 DONE = "done"
@@ -36,6 +47,8 @@ class History:
     failed: int = 0
     """those of them that brought nothing"""
     billed_s: float = 0.0
+    beside: Beside = field(default_factory=Beside)
+    """calls that are not in these figures"""
     load: float = 0.0
     """largest fraction of one batch that a worker processed in one round"""
     steps: list[int] = field(default_factory=list)
@@ -67,6 +80,7 @@ class History:
             self._begin(line)
             return
         self.end = line if isinstance(line, EndLine) else None
+        self.beside += line.beside
         if isinstance(line, RoundLine):
             self.rounds += 1
             self.load = max(self.load, line.load)

@@ -11,7 +11,7 @@ from orchestrator.record import EndLine, read_record
 from tests.cli.conftest import Gradmux
 from tests.cli.test_submit import JOB, MODELS
 
-BUDGET = 40
+BUDGET, WORKERS = 40, 6
 QUICKLY = ["--set", 'scheme={name="gc", s=1}', "--set", "training={steps=12, checkpoint_every=2}"]
 
 
@@ -35,7 +35,8 @@ def test_a_run_stops_at_its_budget_and_goes_on_with_a_larger_one(gradmux: Gradmu
     whole = gradmux("submit", job, *QUICKLY, "--json")
     assert whole.code == 0, whole.err
     in_all = gradmux("cost", "small-1", "--json").document["total"]
-    assert in_all["usd"] == in_all["invocations"] > 3 * BUDGET
+    assert in_all["usd"] == in_all["invocations"] + in_all["beside"] > 3 * BUDGET
+    assert in_all["beside"] == WORKERS, "each was started before the first round"
 
     ran = gradmux("submit", job, "-q", *QUICKLY, "--set", f"cluster.max_cost_usd={BUDGET}")
     assert ran.code == 5
@@ -60,6 +61,17 @@ def test_a_run_stops_at_its_budget_and_goes_on_with_a_larger_one(gradmux: Gradmu
     resumed = gradmux("resume", "small-2", "--max-cost-usd", "1000", "--json")
     assert resumed.code == 0, resumed.err
     assert weights(resumed.document) == weights(whole.document)
+
+
+def test_sums_in_the_cloud_are_in_the_bill(gradmux: Gradmux, job: Path) -> None:
+    steps = ("--set", "training.steps=3", "--set", "cluster.aggregate=cloud")
+    ran = gradmux("submit", job, "--set", 'scheme={name="gc", s=1}', *steps, "--json")
+    assert ran.code == 0, ran.err
+    total = gradmux("cost", "small-1", "--json").document["total"]
+    assert total["beside"] == WORKERS + 2 * 3, "one call sums one gradient of so small a model"
+    assert total["beside_s"] >= total["beside"] / 1000, "a millisecond each, at least"
+    assert (ran.document["cost"]["beside"], ran.document["cost"]["beside_s"]) == (total["beside"], total["beside_s"])
+    assert "started workers and summed gradients" in gradmux("cost", "small-1").out
 
 
 def test_a_price_table_that_cannot_be_read_is_told_before_anybody_is_called(

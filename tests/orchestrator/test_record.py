@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.record import (
+    Beside,
     Decoded,
     EndLine,
     FileRecord,
@@ -59,6 +60,7 @@ rounds = st.builds(
         max_size=2,
     ).map(tuple),
     asked=st.lists(st.tuples(st.text(max_size=5), times), max_size=2).map(tuple),
+    beside=st.builds(Beside, st.integers(0, 99), times),
 )  # fmt: skip
 
 
@@ -68,9 +70,15 @@ def test_a_round_comes_back_to_the_last_bit(line: RoundLine) -> None:
 
 
 def test_header_and_end_come_back() -> None:
-    end = EndLine("stopped", 3.5, "why")
+    end = EndLine("stopped", 3.5, "why", beside=Beside(3, 0.25))
     assert decode_line(encode_line(HEADER)) == HEADER
     assert decode_line(encode_line(end)) == end
+
+
+def test_a_record_from_before_calls_beside_the_rounds_were_counted() -> None:
+    fields = json.loads(encode_line(EndLine("done", 1.0)))
+    del fields["beside"]
+    assert decode_line(json.dumps(fields)) == EndLine("done", 1.0)
 
 
 @given(

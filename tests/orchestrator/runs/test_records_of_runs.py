@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import ConfigError
 from orchestrator.ports import ModelState
 from orchestrator.prices import PRICES, load_prices
-from orchestrator.record import Decoded, EndLine, Header, Heard, MemoryRecord, RecordError, RoundLine, Sent
+from orchestrator.record import Beside, Decoded, EndLine, Header, Heard, MemoryRecord, RecordError, RoundLine, Sent
 from orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
 from orchestrator.runs.cost import cost_of
 from orchestrator.runs.failed import load_failed, save_failed
@@ -114,8 +114,20 @@ def test_the_bill_by_life_model_and_round() -> None:
     assert cost.models == {"a": 2.5, "b": 5.0}
     assert cost.rounds[0, 0].billed_s == 2.5
     assert cost.total.usd(PRICES, 2048) == pytest.approx(7.5 * 2 * 0.0000166667 + 6 * 0.2e-6)
+    assert (cost.total.beside, cost.total.beside_s) == (0, 0.0)
     told = cost.to_dict(PRICES)
     assert sum(life["usd"] for life in told["lives"]) == pytest.approx(told["total"]["usd"])
+
+
+def test_calls_beside_the_rounds_are_billed_apart() -> None:
+    first, second = replace(LIVES[1], beside=Beside(2, 4.0)), replace(LIVES[-1], beside=Beside(3, 0.5))
+    lines = [LIVES[0], first, *LIVES[2:-1], second]
+    cost = cost_of(lines, memory_mb=2048)
+    assert (cost.total.invocations, cost.total.billed_s) == (6, 7.5)
+    assert [(bill.beside, bill.beside_s) for bill in (cost.total, *cost.lives)] == [(5, 4.5), (2, 4.0), (3, 0.5)]
+    assert cost.total.usd(PRICES, 2048) == pytest.approx(12.0 * 2 * 0.0000166667 + 11 * 0.2e-6)
+    history = history_of(lines)
+    assert (history.invocations, history.billed_s, history.beside) == (6, 7.5, Beside(5, 4.5))
 
 
 def test_prices_of_ones_own(tmp_path: Path) -> None:
