@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import boto3
 import pytest
 
 from cli.keeping import keep_job
 from cli.places import open_place
 from cli.wiring import run_job
-from infra.local import Emulator, EmulatorConfig
 from orchestrator.errors import Interrupted
 from orchestrator.record import Decoded
 from orchestrator.runs.life import store_name
 from orchestrator.runs.paths import find_run
 from orchestrator.runs.stopping import Stop
-from tests.cli.conftest import Gradmux
-from tests.cli.going_on import WORKERS, Small, saved
+from tests.cli.conftest import BUCKET, ON_AWS, Gradmux
+from tests.cli.going_on import Small, saved
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket that AWS's own variables lead to."""
-    with Emulator(EmulatorConfig(warm=WORKERS, timeout_s=5.0)) as emulator:
-        for name, value in emulator.environment().items():
-            monkeypatch.setenv(name, value)
-        boto3.client("s3").create_bucket(Bucket="far-away")
-        yield "far-away"
-
-
-def test_the_folder_of_a_run_is_in_its_bucket(bucket: str, tmp_path: Path, gradmux: Gradmux, home: Path) -> None:
+@pytest.mark.usefixtures("account")
+def test_the_folder_of_a_run_is_in_its_bucket(tmp_path: Path, gradmux: Gradmux, home: Path) -> None:
     first = tmp_path / "first"
     config = Small(first, None).prepared({"name": "gc", "s": 1}).config  # type: ignore[arg-type]
-    cluster = config.cluster.model_copy(update={"backend": "aws", "bucket": bucket})
+    cluster = config.cluster.model_copy(update=ON_AWS)
     small = Small(first, None)  # type: ignore[arg-type]
     job = replace(small.prepared({"name": "gc", "s": 1}), config=config.model_copy(update={"cluster": cluster}))
     stop, count = Stop(), 0
@@ -55,21 +43,21 @@ def test_the_folder_of_a_run_is_in_its_bucket(bucket: str, tmp_path: Path, gradm
     expected, name = saved(through), store_name(lost)
     shutil.rmtree(first)
 
-    ran = gradmux("resume", f"s3://{bucket}/runs/{name}", "--json")
+    ran = gradmux("resume", f"s3://{BUCKET}/runs/{name}", "--json")
     assert ran.code == 0, ran.err
-    assert f"warning: the functions of s3://{bucket}/runs/{name} come from that bucket and run with your" in ran.err
+    assert f"warning: the functions of s3://{BUCKET}/runs/{name} come from that bucket and run with your" in ran.err
     assert (ran.document["state"], ran.document["run"]) == ("done", "small-1")
     assert saved(find_run(home, "small-1")) == expected
-    assert gradmux("resume", f"s3://{bucket}/runs/{name}", "--json").document == ran.document
+    assert gradmux("resume", f"s3://{BUCKET}/runs/{name}", "--json").document == ran.document
 
     shutil.rmtree(home)
-    told = gradmux("resume", f"s3://{bucket}/runs/{name}", "--json").document
+    told = gradmux("resume", f"s3://{BUCKET}/runs/{name}", "--json").document
     assert told["cost"] == ran.document["cost"]
     assert saved(find_run(home, "small-1")) == expected, "a run that is done comes with its weights"
 
     for url, message in (
-        (f"s3://{bucket}/runs/nothing-there", "there is no run under runs/nothing-there/"),
-        (f"s3://{bucket}/other/place", "a run in S3 is s3://BUCKET/runs/NAME"),
+        (f"s3://{BUCKET}/runs/nothing-there", "there is no run under runs/nothing-there/"),
+        (f"s3://{BUCKET}/other/place", "a run in S3 is s3://BUCKET/runs/NAME"),
         ("s3://no-such-bucket/runs/a", "there is no bucket no-such-bucket"),
     ):
         ran = gradmux("resume", url)

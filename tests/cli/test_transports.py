@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from torch import nn
 
+from infra.local import DelayPlan, Emulator
 from orchestrator import Job, Model, train
+from orchestrator.delays import generate
 from orchestrator.errors import ConfigError
+from tests.cli.conftest import ON_AWS
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "m-sgc": {"burst": 1, "window": 2, "max_stragglers": 1},
@@ -22,36 +25,27 @@ def make_mlp(hidden: int) -> nn.Module:
     return nn.Sequential(nn.Linear(5, hidden), nn.Tanh(), nn.Linear(hidden, 2))
 
 
-def weights(scheme: str, home: Path, **cluster: Any) -> list[bytes]:
+def weights(scheme: str, home: Path, account: Emulator, **cluster: Any) -> list[bytes]:
     """What a job trains, run with these settings; the emulator's delays make stragglers."""
+    delays_s = generate("shifted-exponential", rounds=10, workers=4, seed=0).delays_s
+    account.set_delays(DelayPlan.of(delays_s.tolist(), time_scale=0.02))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 5)).astype(np.float32)
     models = [Model(name, make_mlp, args={"hidden": 7}, optimizer=("Adam", {"lr": 0.01})) for name in ("a", "b")]
     job = Job(
         models=models, data=(x, (x[:, 0] > 0).astype(np.int64)), batch_size=30, steps=3, workers=4, scheme=scheme,
-        cluster=cluster, emulator={"delays": "shifted-exponential", "time_scale": 0.02}, **SCHEMES[scheme],
+        cluster={**ON_AWS, **cluster}, **SCHEMES[scheme],
     )  # fmt: skip
-    return [model.checkpoint.read_bytes() for model in train(job, home=home).run.models]
+    return [model.checkpoint.read_bytes() for model in train(job, backend="aws", home=home).run.models]
 
 
-@pytest.fixture(scope="module", params=SCHEMES)
-def scheme(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def expected(scheme: str, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """Summed by the client, answered at once."""
-    return weights(scheme, tmp_path_factory.mktemp(scheme), aggregate="client")
-
-
-@pytest.mark.parametrize(
-    "cluster",
-    [{"aggregate": "cloud"}, {"invoke": "event"}, {"aggregate": "cloud", "invoke": "event"}],
-    ids=["cloud", "event", "cloud-and-event"],
-)
-def test_the_weights_are_the_same(scheme: str, expected: list[bytes], cluster: dict[str, Any], tmp_path: Path) -> None:
-    assert weights(scheme, tmp_path, **cluster) == expected
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_weights_are_the_same(scheme: str, account: Emulator, tmp_path: Path) -> None:
+    """As summed by the client and answered at once."""
+    expected = weights(scheme, tmp_path / "plain", account, aggregate="client")
+    cloud, event = {"aggregate": "cloud"}, {"invoke": "event"}
+    for way, cluster in {"cloud": cloud, "event": event, "both": {**cloud, **event}}.items():
+        assert weights(scheme, tmp_path / way, account, **cluster) == expected, way
 
 
 def test_lazy_schemes_need_their_results_here(tmp_path: Path) -> None:

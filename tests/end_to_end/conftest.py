@@ -1,4 +1,4 @@
-"""One emulator for a module of tests, with a stage on it."""
+"""One emulator for all of these tests, with a stage on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONCURRENCY = 24
 """Of the emulator: more invocations in flight are refused with 429."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with Emulator(EmulatorConfig(concurrency=CONCURRENCY, warm=12, timeout_s=60.0)) as emulator:
         stage = Stage(emulator, tmp_path_factory.mktemp("records"))
