@@ -5,7 +5,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Tests often wait, for delays and for processes: half as many again as there are cores keep the cores busy.
+JOBS ?= $(shell echo $$(( ($$(nproc 2>/dev/null || echo 2) * 3 + 1) / 2 )))
 ARGS ?=
 
 .DEFAULT_GOAL := help

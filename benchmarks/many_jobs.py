@@ -16,8 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import boto3
 
@@ -74,7 +76,31 @@ class Outcome:
         return max(times) / min(times)
 
 
-def run_many(folder: Path, jobs: int, workers: int, concurrency: int, steps: int) -> Outcome:
+class Submission(Protocol):
+    """A process that trains."""
+
+    def communicate(self, input: None = None, timeout: float | None = None) -> tuple[str, str]: ...
+
+
+def submit(folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> Submission:
+    """`gradmux WORDS` on its way."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from cli.main import main; main()", *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_many(
+    folder: Path,
+    jobs: int,
+    workers: int,
+    concurrency: int,
+    steps: int,
+    submit: Callable[[Path, Sequence[str], Mapping[str, str]], Submission] = submit,
+) -> Outcome:
     """All jobs at once, after one alone."""
     job = folder / "job.toml"
     job.write_text(JOB.format(bucket=BUCKET, workers=workers, concurrency=concurrency, steps=steps))
@@ -84,10 +110,11 @@ def run_many(folder: Path, jobs: int, workers: int, concurrency: int, steps: int
     with Emulator(config) as emulator:
         environment = {**os.environ, **emulator.environment()}
         make_bucket(emulator)
-        (alone,) = wait_for([submit(job, folder / "alone", environment)])
+        words = ["submit", str(job), "--json", "--quiet", "--home"]
+        (alone,) = wait_for([submit(folder, [*words, str(folder / "alone")], environment)])
         before = emulator.statistics()
         began_s = time.monotonic()
-        runs = [submit(job, folder / "together", environment) for _ in range(jobs)]
+        runs = [submit(folder, [*words, str(folder / "together")], environment) for _ in range(jobs)]
         finished = wait_for(runs)
         after = emulator.statistics()
         wall_s = time.monotonic() - began_s
@@ -112,18 +139,7 @@ def make_bucket(emulator: Emulator) -> None:
     session.client("s3", endpoint_url=emulator.s3_endpoint).create_bucket(Bucket=BUCKET)
 
 
-def submit(job: Path, home: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
-    """A `submit` on its way."""
-    words = ["submit", str(job), "--json", "--quiet", "--home", str(home)]
-    return subprocess.Popen(
-        [sys.executable, "-c", "from cli.main import main; main()", *words],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for(submissions: list[subprocess.Popen[str]]) -> list[RunPaths]:
+def wait_for(submissions: Sequence[Submission]) -> list[RunPaths]:
     """The runs, when all of them are done."""
     said = [json.loads(submission.communicate(timeout=LIMIT_S)[0]) for submission in submissions]
     return [RunPaths(Path(each["record"]).parent) for each in said]

@@ -128,12 +128,27 @@ class Tally:
         return {**self.__dict__, "faults": dict(self.faults), "blows": dict(self.blows)}
 
 
+def gradmux(*words: str) -> dict[str, Any] | None:
+    """Runs one command line; its JSON document, or None when it failed (which a run that is just ending may)."""
+    code = "from cli.main import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *words, "--json"], capture_output=True, text=True, check=False, timeout=300
+    )
+    if ran.returncode != 0:
+        print(f"gradmux {words[0]}: exit code {ran.returncode}: {ran.stderr.strip()}", file=sys.stderr, flush=True)
+        return None
+    document: dict[str, Any] = json.loads(ran.stdout)
+    return document
+
+
 @dataclass
 class Soak:
     """One soak in a folder of its own."""
 
     folder: Path
     randomness: random.Random
+    gradmux: Callable[..., dict[str, Any] | None] = gradmux
+    """runs a command line: `submit --detach`, `resume --detach`, `cancel`"""
     workers: int = 8
     steps: int = 40
     blow_s: tuple[float, float] = (0.2, 4.0)
@@ -164,7 +179,7 @@ class Soak:
 
     def submit(self, job: Path, home: str, *more: str) -> RunPaths:
         """A detached run."""
-        told = gradmux("submit", str(job), "--detach", "--home", str(self.folder / home), *more)
+        told = self.gradmux("submit", str(job), "--detach", "--home", str(self.folder / home), *more)
         assert told is not None, "a job could not be submitted"
         self.tally.lives += home == "troubled"
         return RunPaths(Path(told["log"]).parent)
@@ -186,7 +201,7 @@ class Soak:
                 self.tally.gave_up += status_of(paths).state is not State.DONE
             if status_of(paths).state is State.DONE:
                 return
-            self.tally.lives += gradmux("resume", str(paths.folder), "--detach") is not None
+            self.tally.lives += self.gradmux("resume", str(paths.folder), "--detach") is not None
 
     def strike(self, paths: RunPaths) -> None:
         """One blow. The process that it hits is the one that holds the lock."""
@@ -194,7 +209,7 @@ class Soak:
         assert life is not None
         self.tally.blows[blow] += 1
         if blow == "cancel":
-            gradmux("cancel", str(paths.folder))
+            self.gradmux("cancel", str(paths.folder))
         elif blow == "sleep":
             send(life.pid, signal.SIGSTOP)
             time.sleep(SLEEP_S)
@@ -284,19 +299,6 @@ class Watch:
 def record_size(paths: RunPaths) -> int:
     """Bytes; 0 when there is no record yet."""
     return paths.record.stat().st_size if paths.record.exists() else 0
-
-
-def gradmux(*words: str) -> dict[str, Any] | None:
-    """Runs one command line; its JSON document, or None when it failed (which a run that is just ending may)."""
-    code = "from cli.main import main; main()"
-    ran = subprocess.run(
-        [sys.executable, "-c", code, *words, "--json"], capture_output=True, text=True, check=False, timeout=300
-    )
-    if ran.returncode != 0:
-        print(f"gradmux {words[0]}: exit code {ran.returncode}: {ran.stderr.strip()}", file=sys.stderr, flush=True)
-        return None
-    document: dict[str, Any] = json.loads(ran.stdout)
-    return document
 
 
 def send(pid: int, number: signal.Signals) -> None:

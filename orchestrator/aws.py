@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 
 import botocore.session
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, NoRegionError
+from botocore.loaders import Loader, create_loader
 
 from orchestrator.errors import PreflightError
 
@@ -42,9 +44,17 @@ def new_session(profile: str | None = None) -> botocore.session.Session:
         session.set_config_variable("region", region)
     try:
         session.get_scoped_config()
+        session.register_component("data_loader", _models(session.get_config_variable("data_path")))
     except BotoCoreError as error:
         raise PreflightError(f"AWS configuration: {error}") from error
     return session
+
+
+@cache
+def _models(data_path: str | None) -> Loader:
+    """botocore's descriptions of services, read once: they take a session of its own a twentieth of a second."""
+    loader: Loader = create_loader(data_path)
+    return loader
 
 
 def resolve_endpoint(session: botocore.session.Session, service: str, url: str | None = None) -> Endpoint:

@@ -5,6 +5,7 @@ Generated examples are the same in every run; `EXPLORE=1 make test ARGS="-k ..."
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -20,6 +21,12 @@ settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what runs in the background, and so we would
     signal.signal(signal.SIGINT, signal.default_int_handler)  # start all processes: none would heed Ctrl-C
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test is not looked through for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from benchmarks.many_jobs import run_many
 from orchestrator.runs.status import State
+from tests.commands.command_line import submit
 
 
 def test_two_jobs_share_a_limit_that_is_too_small_for_both(tmp_path: Path) -> None:
-    outcome = run_many(tmp_path, jobs=2, workers=4, concurrency=5, steps=4)
+    outcome = run_many(tmp_path, jobs=2, workers=4, concurrency=5, steps=4, submit=submit)
     assert [status.state for status in outcome.statuses] == [State.DONE, State.DONE]
     assert outcome.equal == 2
     assert outcome.peak <= 5

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from infra.local import Emulator
 from orchestrator.record import EndLine, read_record
-from tests.cli.conftest import Gradmux
+from tests.cli.conftest import BUCKET, Gradmux
 from tests.cli.test_submit import JOB, MODELS
 
 BUDGET, WORKERS = 40, 6
@@ -16,14 +17,14 @@ QUICKLY = ["--set", 'scheme={name="gc", s=1}', "--set", "training={steps=12, che
 
 
 @pytest.fixture
-def job(tmp_path: Path, home: Path) -> Path:
+def job(tmp_path: Path, home: Path, account: Emulator) -> Path:
     """By the user's prices every call costs a dollar and time nothing, so that where a budget ends does not depend on
     speed; by the list's, no run here would come near one."""
     home.mkdir()
     (home / "prices.toml").write_text('date = "tomorrow"\nmillion_requests = 1000000\ngb_s = 0\n')
     (tmp_path / "small_models.py").write_text(MODELS)
     path = tmp_path / "job.toml"
-    path.write_text(JOB)
+    path.write_text(JOB.replace("[cluster]", f'[cluster]\nbackend = "aws"\nbucket = "{BUCKET}"'))
     return path
 
 

@@ -24,7 +24,7 @@ from orchestrator.job_file import load_job
 from orchestrator.runs.paths import RunPaths
 from orchestrator.runs.status import status_of
 from orchestrator.store import MemoryStore
-from tests.cli.conftest import Gradmux
+from tests.cli.conftest import BUCKET, Gradmux
 from tests.cli.test_submit import JOB, MODELS
 from tests.commands.command_line import PATIENCE_S, wait_until
 
@@ -163,7 +163,9 @@ def test_wrong_faults_are_one_line_before_anything_starts(
     assert not home.exists()
 
 
+@pytest.mark.usefixtures("account")
 def test_somebody_elses_job_or_run_is_warned_of_before_its_code_runs(gradmux: Gradmux, job: Path, home: Path) -> None:
+    job.write_text(JOB.replace("[cluster]", f'[cluster]\nbackend = "aws"\nbucket = "{BUCKET}"'))
     (job.parent / "small_models.py").chmod(0o666)
     warned = gradmux("submit", job, "--set", "training.steps=1", "--set", 'scheme={name="gc", s=1}', "--json")
     warning = "gradmux: warning: {path} may be changed by everybody: its code runs with your credentials, read it first"

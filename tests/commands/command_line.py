@@ -157,6 +157,27 @@ def _all_of(file: IO[bytes]) -> str:
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()
 
 
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A command line that nobody watches: what it starts may outlive it."""
+
+    process: Process
+    out: IO[bytes]
+    err: IO[bytes]
+
+    def communicate(self, input: None = None, timeout: float | None = None) -> tuple[str, str]:
+        """(stdout, stderr), when it has ended."""
+        self.process.wait(timeout)
+        return _all_of(self.out), _all_of(self.err)
+
+
+def submit(folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> Submitted:
+    """`gradmux WORDS` on its way."""
+    out, err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115
+    environment = {**environment, "PYTHONPATH": str(PROJECT)}
+    return Submitted(start_warm(words, folder, environment, out.fileno(), err.fileno()), out, err)
+
+
 def wait_until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Returns as soon as the condition holds."""
     deadline = time.monotonic() + timeout_s

@@ -24,12 +24,11 @@ ALLOWED_MB = 3.0
 @pytest.fixture
 def fleet() -> Iterator[LambdaFleet]:
     gc.collect()
-    gc.freeze()  # what was there before is not looked through again and again
+    gc.freeze()  # what was there before is not looked through round after round
     with light_lambda() as url:
         made = LambdaFleet(Function("worker"), Requests(), MemoryStore(), run=RUN, endpoint_url=url)
         yield made
         made.close()
-    gc.unfreeze()
 
 
 def test_five_thousand_invocations(fleet: LambdaFleet) -> None:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -107,14 +107,15 @@ def test_jobs(tree: Any) -> None:
 @given(st.binary(max_size=60), st.integers(0, 400), st.integers(0, 40))
 def test_job_files(junk: bytes, at: int, gone: int) -> None:
     text = Path(__file__).with_name("job.toml").read_bytes()
-    path = Path(mkdtemp()) / "job.toml"
-    path.write_bytes(text[:at] + junk + text[at + gone :])
-    before = path.read_bytes()
-    try:
-        assert isinstance(load_job(path), JobConfig)
-    except ConfigError as error:
-        assert_clear(str(error))
-    assert path.read_bytes() == before
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "job.toml"
+        path.write_bytes(text[:at] + junk + text[at + gone :])
+        before = path.read_bytes()
+        try:
+            assert isinstance(load_job(path), JobConfig)
+        except ConfigError as error:
+            assert_clear(str(error))
+        assert path.read_bytes() == before
 
 
 # --- what workers send -------------------------------------------------------------------------------------------

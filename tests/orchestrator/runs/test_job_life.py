@@ -3,11 +3,12 @@ order. No state without a way out, no two processes on one run, and the weights 
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -187,6 +188,7 @@ class JobLife(RuleBasedStateMachine):
             assert status_of(run.paths).state is State.DONE
             assert JOB.live(run.paths) == undisturbed()
             check_record(run.paths, JOB)
+        shutil.rmtree(self.home)
 
 
 _UNDISTURBED: list[list[str]] = []
@@ -195,7 +197,8 @@ _UNDISTURBED: list[list[str]] = []
 def undisturbed() -> list[str]:
     """The weights that every run must end with."""
     if not _UNDISTURBED:
-        _UNDISTURBED.append(JOB.live(JOB.submit(Path(mkdtemp(prefix="job-life-")))))
+        with TemporaryDirectory() as home:
+            _UNDISTURBED.append(JOB.live(JOB.submit(Path(home))))
     return _UNDISTURBED[0]
 
 
