@@ -37,6 +37,7 @@ def finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Traine
         max_residual=history.max_residual,
         max_amplification=history.max_amplification,
         record=paths.record,
+        cpus=tuple(sorted(history.cpus)),
         cost={"beside": history.beside.calls, "beside_s": history.beside.billed_s},
     )
     write_whole(paths.result, [json.dumps(result.to_dict(), indent=2).encode()])

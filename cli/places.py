@@ -61,9 +61,14 @@ def open_place(config: JobConfig, life: int = 0) -> Iterator[Place]:
     """The job's backend, ready; an emulator of its own runs while the context is open.
 
     Each `life` of a run draws its faults anew: else one that ended a life would end every other at the same place.
+    Raises: QuotaError when the account allows fewer calls at once than the job needs, PreflightError.
     """
     if config.cluster.backend == "aws":
+        from cli.account import open_account
+        from cli.quota import require_concurrency
+
         assert config.cluster.bucket is not None
+        require_concurrency(open_account(), config.cluster)
         yield Place(new_session, None, None, config.cluster.bucket, config.cluster.function)
         return
     with emulator_errors(), start_emulator(config, life) as emulator:

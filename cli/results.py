@@ -33,6 +33,7 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
             "decode",
             f"residual at most {decode['max_residual']:.1e}, amplification at most {decode['max_amplification']:.2f}",
         ),
+        ("processors", ", ".join(result.get("cpus", ())) or "not known"),
         ("record", result["record"]),
         ("weights", str(Path(result["models"][0]["checkpoint"]).parent)),
     ]

@@ -240,6 +240,7 @@ class _Run:
             recorder=recorder,
             asked=distances.take,
             beside=workers.beside.take,
+            cpus=lambda: workers.calls.cpus,
             on_step=self.on_step,
             should_stop=check,
             poll_s=POLL_S,

@@ -61,18 +61,19 @@ class Loop:
         recorder: rec.Recorder,
         asked: Callable[[], Sequence[tuple[str, float]]] = tuple,
         beside: Callable[[], rec.Beside] = rec.Beside,
+        cpus: Callable[[], Sequence[str]] = tuple,
         on_step: Callable[[rec.Decoded], None] | None = None,
         should_stop: Callable[[], None] | None = None,
         poll_s: float | None = None,
         sums: Sums | None = None,
     ) -> None:
         """`asked` hands over (and forgets) what a lazy scheme asked about weights, `beside` what was called besides the
-        rounds; `on_step` is called after each job;
+        rounds; `cpus` names the processors that answered; `on_step` is called after each job;
         `should_stop` is called between events, at least every `poll_s`, and raises to end the run; `sums` adds results
         as they come, where the scheme lets it."""
         self._scheme, self._plan, self._rounds, self._fleet, self._trainer = scheme, plan, rounds, fleet, trainer
         self._recorder, self._asked, self._on_step = recorder, asked, on_step
-        self._take_beside, self._beside = beside, rec.Beside()
+        self._take_beside, self._beside, self._cpus = beside, rec.Beside(), cpus
         self._should_stop, self._poll_s = should_stop, poll_s
         self._held = Held(scheme, sums)
         self._published: set[int] = set()
@@ -282,6 +283,7 @@ class Loop:
                 tuple(since.decoded),
                 tuple(since.sent),
                 self._beside_since(),
+                tuple(self._cpus()),
             )
         )
 

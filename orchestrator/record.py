@@ -142,6 +142,8 @@ class EndLine:
     sent: tuple[Sent, ...] = ()
     """of a round that never closed"""
     beside: Beside = Beside()
+    cpus: tuple[str, ...] = ()
+    """models of the processors that workers had: results differ a little between them"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,8 @@ def decode_line(text: str, where: str = "record") -> Line:
             fields["decoded"] = tuple(Decoded(**item) for item in fields["decoded"])
             fields["sent"] = tuple(_sent(item) for item in fields.get("sent", ()))
             fields["beside"] = Beside(*fields.get("beside", ()))
+        if cls is EndLine:
+            fields["cpus"] = tuple(map(str, fields.get("cpus", ())))
         if cls is RoundLine:
             fields["late"] = tuple(fields["late"])
             fields["asked"] = tuple((str(q), float(a)) for q, a in fields["asked"])

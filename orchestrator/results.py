@@ -50,6 +50,8 @@ class RunResult:
     """how much rounding noise the worst decode amplified"""
     record: Path
     """one JSON line per round"""
+    cpus: tuple[str, ...] = ()
+    """models of the processors that workers had: results differ a little between them"""
     cost: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,5 +77,6 @@ class RunResult:
             ],
             "cost": {"billed_s": self.billed_s, "invocations": self.invocations, **self.cost},
             "decode": {"max_residual": self.max_residual, "max_amplification": self.max_amplification},
+            "cpus": list(self.cpus),
             "record": str(self.record),
         }

@@ -60,6 +60,7 @@ class Boto3Fleet:
         endpoint_url: str | None = None,
         patience: Patience | None = None,
         log_tail: bool = True,
+        silence_s: float = SILENCE_S,
         threads: int = 256,
         seed: int | None = None,
     ) -> None:
@@ -71,8 +72,9 @@ class Boto3Fleet:
             "lambda",
             endpoint_url=self.endpoint.url,
             region_name=self.endpoint.region,
-            config=_config(function, threads),
+            config=_config(function.timeout_s + silence_s, threads),
         )
+        self._silence_s = function.timeout_s + silence_s
         self._function, self._requests, self._reader = function, requests, ReplyReader(run, store)
         self._options = {"FunctionName": function.name, "LogType": "Tail" if log_tail else "None"}
         if function.qualifier:
@@ -153,7 +155,7 @@ class Boto3Fleet:
         except (ConnectTimeoutError, EndpointConnectionError) as error:
             return Answer(Verdict.UNAVAILABLE, f"no connection to {self.endpoint.url}: {error}")
         except ReadTimeoutError:
-            return Answer.silent(self._function.timeout_s + SILENCE_S)
+            return Answer.silent(self._silence_s)
         except (BotoCoreError, OSError) as error:
             return Answer(Verdict.LOST, f"the connection broke: {type(error).__name__}: {error}")
         return Answer(Verdict.ANSWERED, "", payload, bool(response.get("FunctionError")), response.get("LogResult", ""))
@@ -164,12 +166,12 @@ def _whole(request: Request) -> Request:
     return replace(request, reply=replace(request.reply, early=False, post=False))
 
 
-def _config(function: Function, threads: int) -> Config:
+def _config(silence_s: float, threads: int) -> Config:
     """One POST per call, and patience for its answer."""
     return Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=CONNECT_S,
-        read_timeout=function.timeout_s + SILENCE_S,
+        read_timeout=silence_s,
         max_pool_connections=threads,
         tcp_keepalive=True,
     )

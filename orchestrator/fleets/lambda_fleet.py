@@ -124,6 +124,11 @@ class LambdaFleet:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     @property
+    def cpus(self) -> tuple[str, ...]:
+        """Models of the processors that workers have had so far."""
+        return tuple(sorted(self._reader.cpus))
+
+    @property
     def traffic_bytes(self) -> tuple[int, int]:
         """(sent to Lambda, received from it) so far, before TLS."""
         return self._http.sent_bytes, self._http.received_bytes

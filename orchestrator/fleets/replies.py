@@ -100,6 +100,8 @@ class ReplyReader:
         self._run, self._store, self._shelf = run, store, shelf
         self._fetched: list[str] = []
         """what can be removed; appended to and emptied by any thread"""
+        self.cpus: set[str] = set()
+        """models of the processors that answered"""
 
     def read(self, call: Invocation, answer: Answer) -> Arrival:
         """What came of the invocation: `parse` and `finish`. Raises PreflightError as `parse` does."""
@@ -114,6 +116,7 @@ class ReplyReader:
         try:
             reply = parse_reply(answer.body)
             self._check_identity(call, reply)
+            self.cpus.add(reply.cpu)
         except VersionError as error:
             raise PreflightError(str(error)) from error
         except ContractError as error:

@@ -49,6 +49,8 @@ class History:
     billed_s: float = 0.0
     beside: Beside = field(default_factory=Beside)
     """calls that are not in these figures"""
+    cpus: frozenset[str] = frozenset()
+    """models of the processors that workers had, as far as lives ended in order"""
     load: float = 0.0
     """largest fraction of one batch that a worker processed in one round"""
     steps: list[int] = field(default_factory=list)
@@ -80,6 +82,7 @@ class History:
             self._begin(line)
             return
         self.end = line if isinstance(line, EndLine) else None
+        self.cpus |= frozenset(() if self.end is None else self.end.cpus)
         self.beside += line.beside
         if isinstance(line, RoundLine):
             self.rounds += 1

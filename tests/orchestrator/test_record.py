@@ -70,7 +70,7 @@ def test_a_round_comes_back_to_the_last_bit(line: RoundLine) -> None:
 
 
 def test_header_and_end_come_back() -> None:
-    end = EndLine("stopped", 3.5, "why", beside=Beside(3, 0.25))
+    end = EndLine("stopped", 3.5, "why", beside=Beside(3, 0.25), cpus=("a CPU", "another"))
     assert decode_line(encode_line(HEADER)) == HEADER
     assert decode_line(encode_line(end)) == end
 

@@ -270,6 +270,23 @@ def test_a_lost_answer_is_not_asked_for_again(kind: RealFleet, beginning: bytes)
     assert "the connection broke" in arrival.error
 
 
+def test_an_answer_that_never_comes_is_a_timeout_of_one_post(kind: RealFleet, endpoint: FakeLambda) -> None:
+    """A client that asked again would run, and pay for, the function once more."""
+    over = asyncio.Event()
+
+    async def say_nothing(posted: Posted) -> web.StreamResponse:
+        await over.wait()
+        return await answer_well(posted)
+
+    endpoint.behave = say_nothing
+    with opened(kind, endpoint.url, function=Function("worker", timeout_s=0.1), silence_s=0.2) as fleet:
+        fleet.invoke([call(0, 0)])
+        (arrival,) = take_all(fleet)
+        assert fleet.next(fleet.now() + 0.5) is None
+    assert (arrival.outcome, len(endpoint.posts)) == (Outcome.TIMED_OUT, 1)
+    assert "no answer within 0.3 s, longer than the function may take" in arrival.error
+
+
 # --- the function failed -----------------------------------------------------------------------------------------
 
 
