@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.auto import AutoJob, Pilot, decide, pooled, segment_end, uncoded
+from orchestrator.auto import AutoJob, Pilot, decide, measured, pooled, segment_end, uncoded
 from orchestrator.delays import DelayProfile
+from orchestrator.record import Header, Heard, Line, RoundLine, Sent
 
 PLAIN = uncoded(16, "")
 
@@ -52,6 +53,29 @@ def test_what_turned_out_slower_than_uncoded_is_given_up() -> None:
     after = decide(job(1, 16), [window(16, late=0.1)], 0.1, before, 5.0)
     assert after.scheme == "uncoded"
     assert "more than uncoded" in after.reason
+
+
+def recorded(*rounds: list[tuple[float, bool]]) -> list[Line]:
+    """A record in which each worker of each round took so long, and was cold, or not."""
+    lines: list[Line] = [Header("r", "uncoded", {}, len(rounds[0]), 1, len(rounds), 0, {}, {})]
+    for index, row in enumerate(rounds):
+        workers = tuple(range(len(row)))
+        heard = tuple(
+            Heard(seconds, index, worker, 1, "ok", (0,), (), True, seconds, seconds, cold, "")
+            for worker, (seconds, cold) in enumerate(row)
+        )
+        sent = (Sent(0.0, index, 1, workers, (0.25,) * len(row)),)
+        lines.append(RoundLine(index, 0.0, max(each.at_s for each in heard), 0.25, (), False, 0, sent, heard))
+    return lines
+
+
+def test_cold_starts_are_taken_for_no_stragglers() -> None:
+    """A round that mostly started workers tells nothing; one worker that was started in another is like the others."""
+    warm, cold = (1.0, False), (9.0, True)
+    found = measured(recorded([cold, cold, cold, warm], [warm, cold, (3.0, False), (1.5, False)]))
+    assert found is not None
+    assert found.delays_s.tolist() == [[1.0, 1.5, 3.0, 1.5]]
+    assert measured(recorded([cold, cold, cold, warm])) is None
 
 
 def test_narrow_rounds_are_laid_side_by_side_at_the_load_of_uncoded() -> None:

@@ -21,7 +21,7 @@ from infra.aws.errors import AwsError, StepFailed
 from infra.aws.execute import Executor
 from infra.aws.names import Names
 from infra.aws.observe import find_account, observe
-from infra.aws.plan import Plan
+from infra.aws.plan import Call, Plan, Wait
 from infra.aws.settings import Architecture, DeploySettings
 from infra.aws.stack_plan import plan_stack
 from tests.infra.aws.fakes import NAMES, FakeDocker, RecordingDoor, put_image, source
@@ -49,8 +49,12 @@ class Deployer:
         return self.carry_out(plan_destroy(observe(self.door, "gradmux"), delete_data=delete_data))
 
     def carry_out(self, plan: Plan) -> Plan:
+        """What went through the door is what the plan said, in that order; builds and emptying ask more besides."""
         self.door.passed.clear()
         self.executor.run(plan, "gradmux")
+        through = iter([title for title, _ in self.door.passed])
+        said = [step.title for step in plan.steps if isinstance(step, Call | Wait)]
+        assert all(title in through for title in said), (said, self.door.passed)
         return plan
 
     def get(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:

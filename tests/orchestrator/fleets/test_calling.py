@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lambda_worker.contract import Chunk, Request, Rows, Task, Weights
+from lambda_worker.contract import Chunk, ReplyMode, Request, Rows, Task, Weights, encode_request
 from orchestrator.errors import ConfigError
 from orchestrator.fleets.calling import Backoff, Patience, Ramp, request_body
 from orchestrator.fleets.refusals import Verdict
@@ -59,6 +59,21 @@ def test_calls_below_the_highest_so_far_wait_for_nothing() -> None:
     assert ramp.wait_s(3, 0.0) == 1.0
     assert ramp.wait_s(3, 0.25) == 0.75
     assert ramp.wait_s(3, 1.0) == 0.0
+
+
+def of_size(size: int, *, post: bool) -> Request:
+    """A request whose JSON has exactly so many bytes."""
+    mode = ReplyMode(post=post)
+    bare = len(encode_request(Request("gradient", "", 0, 3, 4, "bucket", reply=mode)))
+    return Request("gradient", "r" * (size - bare), 0, 3, 4, "bucket", reply=mode)
+
+
+@pytest.mark.parametrize(("post", "limit"), [(False, 6_291_456), (True, 1_048_576)], ids=["request", "event"])
+def test_the_last_byte_decides_whether_a_request_is_sent(post: bool, limit: int) -> None:
+    for size in (limit - 1, limit):
+        assert len(request_body(of_size(size, post=post))) == size
+    with pytest.raises(ConfigError, match=f"its request has {limit + 1} bytes, AWS takes {limit}"):
+        request_body(of_size(limit + 1, post=post))
 
 
 def test_a_request_that_aws_would_refuse_is_told_before_it_is_sent() -> None:

@@ -15,7 +15,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from lambda_worker.contract import Result, encode_result
+from infra.local.answers import RESPONSE_BYTES
+from lambda_worker.contract import Result, encode_result, reply_json
 from orchestrator.errors import ConfigError, PreflightError
 from orchestrator.fleets.boto3_fleet import Boto3Fleet
 from orchestrator.fleets.calling import Function, Patience
@@ -152,6 +153,16 @@ def test_large_replies_and_many_at_once(kind: RealFleet, endpoint: FakeLambda) -
     assert sorted(a.worker for a in arrivals) == list(range(24))
     for arrival in arrivals:
         np.testing.assert_array_equal(arrival.results[0].gradient, gradient)
+
+
+@pytest.mark.parametrize("size", [RESPONSE_BYTES - 1, RESPONSE_BYTES])
+def test_replies_up_to_awss_limit_come_whole(kind: RealFleet, endpoint: FakeLambda, size: int) -> None:
+    async def padded(posted: Posted) -> web.StreamResponse:
+        return web.Response(body=orjson.dumps(reply_json(good_reply(posted.request))).ljust(size))
+
+    endpoint.behave = padded
+    arrival = ask(kind, endpoint)
+    assert (arrival.outcome, set(arrival.results)) == (Outcome.OK, {0})
 
 
 # --- what did not run is repeated --------------------------------------------------------------------------------
