@@ -19,6 +19,7 @@ SHORT = (
     "evaluator",
     "tuning_transfer",
     "schemes_on_profiles",
+    "live_pipeline",
     "lazy",
     "stability",
     "profile_calibration",
