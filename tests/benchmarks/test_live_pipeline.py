@@ -1,4 +1,4 @@
-"""The live comparison in virtual time: the very delays that the emulator injects, loads and second attempts included."""
+"""The live comparison in virtual time: the very delays that the emulator injects, with loads and second attempts."""
 
 from __future__ import annotations
 
