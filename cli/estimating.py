@@ -281,4 +281,4 @@ def _assumes(prepared: Prepared, delays: Delays, shares: Sequence[Share], played
         told.append(f"auto going on as {played.scheme}")
     if prepared.scheme().reuses_results:
         told.append("every result sent anew")
-    return "; ".join([*told, f"list prices of {prices.date}"])
+    return "; ".join([*told, f"list prices of {prices.date}, x86"])

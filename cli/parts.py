@@ -16,7 +16,6 @@ from cli.policy import limits, wait_policy
 from cli.preparation import Prepared
 from orchestrator.fleets.calling import Function, MakesRequests, Patience
 from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.prices import load_prices
 from orchestrator.record import Header
 from orchestrator.runs.budget import Budget
 from orchestrator.runs.checkpoints import Checkpoint
@@ -24,6 +23,7 @@ from orchestrator.runs.history import DONE, read_history
 from orchestrator.runs.life import Life, store_name
 from orchestrator.runs.paths import RunPaths
 from orchestrator.runs.patience import PatientStore
+from orchestrator.runs.tariff import tariff_of
 from orchestrator.schemes.scheme import Scheme
 from orchestrator.store import Keys
 from orchestrator.training.cloud_sum import Setting
@@ -131,6 +131,6 @@ class Parts:
         cluster = self.prepared.config.cluster
         if cluster.max_cost_usd is None:
             return None
-        before, prices = read_history(self.paths.record), load_prices(self.paths.prices)
+        before, tariff = read_history(self.paths.record), tariff_of(self.paths, cluster.memory_mb)
         billed_s, calls = before.billed_s + before.beside.billed_s, before.invocations + before.beside.calls
-        return Budget(cluster.max_cost_usd, cluster.memory_mb, prices, billed_s, calls)
+        return Budget(cluster.max_cost_usd, tariff.memory_mb, tariff.prices, billed_s, calls)

@@ -29,6 +29,15 @@ REACH_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class Billed:
+    """What a function is billed by."""
+
+    memory_mb: int | None = None
+    """None: not known, and taken to be as the job says"""
+    arm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a job runs."""
 
@@ -39,6 +48,7 @@ class Place:
     s3_url: str | None
     bucket: str
     function: str
+    billed: Billed = Billed()
     ended: Callable[[], str] = str
     """why nobody answers here any more, in one line; empty while somebody may"""
 
@@ -52,8 +62,17 @@ class Place:
 
     def note(self, config: JobConfig) -> PlaceNote:
         """What another process needs to reach the workers of a run here."""
-        cluster = config.cluster
-        return PlaceNote(cluster.backend, self.bucket, self.s3_url, self.function, cluster.timeout_s, self.lambda_url)
+        cluster, billed = config.cluster, self.billed
+        return PlaceNote(
+            cluster.backend,
+            self.bucket,
+            self.s3_url,
+            self.function,
+            cluster.timeout_s,
+            self.lambda_url,
+            billed.memory_mb,
+            billed.arm,
+        )
 
 
 @contextmanager
@@ -65,11 +84,13 @@ def open_place(config: JobConfig, life: int = 0) -> Iterator[Place]:
     """
     if config.cluster.backend == "aws":
         from cli.account import open_account
-        from cli.quota import require_concurrency
+        from cli.preflight import billed_as, require_concurrency
 
         assert config.cluster.bucket is not None
-        require_concurrency(open_account(), config.cluster)
-        yield Place(new_session, None, None, config.cluster.bucket, config.cluster.function)
+        door = open_account()
+        require_concurrency(door, config.cluster)
+        billed = billed_as(door, config.cluster)
+        yield Place(new_session, None, None, config.cluster.bucket, config.cluster.function, billed)
         return
     with emulator_errors(), start_emulator(config, life) as emulator:
         yield local_place(emulator)
@@ -97,7 +118,7 @@ def local_place(emulator: Emulator) -> Place:
         how = emulator.ended()
         return f"the emulator is gone ({how}); a run that is resumed has a new one" if how else ""
 
-    place = Place(_local_session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION, ended)
+    place = Place(_local_session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION, ended=ended)
     boto3.Session(botocore_session=place.session()).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
     return place
 

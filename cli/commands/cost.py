@@ -27,14 +27,16 @@ def cost_command(settings: Settings, run: str, rounds: bool) -> None:
     home folder.
     """
     from cli.keeping import read_job
-    from orchestrator.prices import load_prices
     from orchestrator.record import read_record
     from orchestrator.runs.cost import cost_of
     from orchestrator.runs.paths import find_run
+    from orchestrator.runs.tariff import tariff_of
 
     paths = find_run(settings.home, run)
-    prices, job = load_prices(paths.prices), read_job(paths)
-    cost = cost_of(read_record(paths.record) if paths.record.exists() else (), job.cluster.memory_mb)
+    job = read_job(paths)
+    tariff = tariff_of(paths, job.cluster.memory_mb)
+    prices = tariff.prices
+    cost = cost_of(read_record(paths.record) if paths.record.exists() else (), tariff.memory_mb)
     if settings.json:
         print_json({"run": paths.run, "scheme": job.scheme.name, **cost.to_dict(prices)})
         return

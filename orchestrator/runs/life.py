@@ -43,6 +43,10 @@ class PlaceNote:
     """of the function: how long an invocation can still run"""
     lambda_url: str | None = None
     """None: as AWS's own tools find it"""
+    memory_mb: int | None = None
+    """of the function, by which it is billed; None: as the job says"""
+    arm: bool = False
+    """is it an arm64 function, which costs less?"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,11 @@ from orchestrator.runs.failed import load_failed, save_failed
 from orchestrator.runs.history import DONE, Follower, history_of, read_history
 from orchestrator.runs.index import opened_index
 from orchestrator.runs.keeper import Keeper
-from orchestrator.runs.life import FolderError
+from orchestrator.runs.life import FolderError, PlaceNote, living, settle
 from orchestrator.runs.materials import digest_of, keep, kept
 from orchestrator.runs.paths import RunPaths, find_run
 from orchestrator.runs.start import start_after
+from orchestrator.runs.tariff import Tariff, tariff_of
 from tests.orchestrator.runs.bench import SmallJob
 from tests.orchestrator.runs.disks import FAST_DISK
 
@@ -144,6 +145,18 @@ def test_prices_of_ones_own(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ConfigError, match=message):
             load_prices(path)
+
+
+def test_a_run_is_billed_by_its_function(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "runs" / "one")
+    paths.folder.mkdir(parents=True)
+    assert tariff_of(paths, 2048) == Tariff(PRICES, 2048)
+    with living(paths) as life:
+        settle(paths, life, PlaceNote("aws", "bucket"))
+        assert tariff_of(paths, 2048) == Tariff(PRICES, 2048), "its memory is not known"
+        settle(paths, life, PlaceNote("aws", "bucket", memory_mb=3008, arm=True))
+    (tmp_path / "prices.toml").write_text("arm_gb_s = 0.5")
+    assert tariff_of(paths, 2048) == Tariff(replace(PRICES, gb_s=0.5, arm_gb_s=0.5), 3008)
 
 
 # --- where a life begins -----------------------------------------------------------------------------------------

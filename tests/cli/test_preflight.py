@@ -1,4 +1,4 @@
-"""A job on AWS that the account's limit does not fit is refused before anybody is called, with what to do."""
+"""Before anybody is called: a limit of the account that the job does not fit is told, and how the function is billed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import boto3
 import pytest
 
-from cli.quota import require_concurrency
+from cli.places import Billed
+from cli.preflight import billed_as, require_concurrency
 from infra.aws.errors import ApiError
 from infra.local import Emulator, EmulatorConfig
 from lambda_worker.handler import cpu_model
@@ -32,7 +33,7 @@ def account(limit: int) -> ScriptedDoor:
 @pytest.fixture
 def new_account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     """AWS's own variables lead to an account that has never asked for more."""
-    with Emulator(EmulatorConfig(concurrency=LIMIT, warm=LIMIT)) as emulator:
+    with Emulator(EmulatorConfig(concurrency=LIMIT, warm=LIMIT, memory_mb=1024)) as emulator:
         for name, value in emulator.environment().items():
             monkeypatch.setenv(name, value)
         boto3.client("s3").create_bucket(Bucket="far-away")
@@ -53,6 +54,8 @@ def test_submit_refuses_what_the_account_does_not_allow(
     fitting = [*there, "--set", f"cluster.workers={LIMIT}", "--set", f"cluster.concurrency={LIMIT}"]
     ran = gradmux("submit", tmp_path / "job.toml", *fitting, "--set", "training.steps=1")
     assert (ran.code, ran.document["state"]) == (0, "done"), ran.err
+    cost = gradmux("cost", ran.document["run"], "--json").document
+    assert cost["memory_mb"] == new_account.config.memory_mb == 1024, "the function's own, not the job's"
     assert ran.document["cpus"] == [cpu_model()], "results differ a little between processors, so they are recorded"
 
 
@@ -69,4 +72,14 @@ def test_calls_beyond_the_limit_are_warned_of(caplog: pytest.LogCaptureFixture) 
 
 def test_who_may_only_call_functions_goes_on() -> None:
     denied = ApiError("lambda.get_account_settings", "AccessDeniedException", "no")
-    require_concurrency(ScriptedDoor({"lambda.get_account_settings": denied}), CLUSTER)
+    door = ScriptedDoor({"lambda.get_account_settings": denied, "lambda.get_function": denied})
+    require_concurrency(door, CLUSTER)
+    assert billed_as(door, CLUSTER) == Billed()
+
+
+def test_a_function_is_billed_as_it_is_and_not_as_the_job_says(caplog: pytest.LogCaptureFixture) -> None:
+    configuration = {"MemorySize": 3008, "Architectures": ["arm64"]}
+    with caplog.at_level(logging.WARNING):
+        billed = billed_as(ScriptedDoor({"lambda.get_function": {"Configuration": configuration}}), CLUSTER)
+    assert billed == Billed(3008, arm=True)
+    assert "the function has 3008 MB, and is billed so; the job says cluster.memory_mb = 2048" in caplog.text
