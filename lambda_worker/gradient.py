@@ -27,6 +27,7 @@ from lambda_worker.buffers import FIXED_SUMS, SumIndex
 from lambda_worker.flat import flatten
 from lambda_worker.models import Model
 from lambda_worker.norms import recording, statistics_size
+from lambda_worker.randomness import torch_random
 
 __all__ = ["Batch", "CodedSum", "coded_sum", "judge", "mixed", "squared_distance"]
 
@@ -87,8 +88,7 @@ def _chunk_by_chunk(model: Model, batches: Sequence[Batch], seed: int, dtype: to
 def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
     """The plain sums of one chunk: the same bits in every worker."""
     model.reset_buffers()
-    with torch.random.fork_rng(devices=[]), recording(model.norms) as statistics:
-        torch.default_generator.manual_seed(mixed(seed, batch.seed))
+    with torch_random(mixed(seed, batch.seed)), recording(model.norms) as statistics:
         output = model.module(*batch.inputs)
         loss = model.loss.total(output, batch.target)
         gradient = _gradient(model, loss)
@@ -109,7 +109,7 @@ def _one_pass(model: Model, batches: Sequence[Batch]) -> CodedSum | None:
     target = torch.cat([batch.target for batch in batches])
     samples = torch.tensor([batch.target.shape[0] for batch in batches])
     weights = torch.tensor([batch.coefficient for batch in batches], dtype=torch.float64).repeat_interleave(samples)
-    with torch.random.fork_rng(devices=[]):
+    with torch_random():
         before = torch.get_rng_state()
         output = model.module(*inputs)
         losses = model.loss.per_sample(output, target)

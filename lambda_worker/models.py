@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-import torch
 from torch import Tensor, nn
 
 from lambda_worker import flat
 from lambda_worker.fields import ContractError, Fields, to_base64
 from lambda_worker.losses import Loss, loss_from
 from lambda_worker.norms import freeze_norms, norm_layers
+from lambda_worker.randomness import torch_random
 
 __all__ = ["Model", "ModelError", "ModelSpec", "build", "encode_spec", "parse_spec"]
 
@@ -112,8 +112,7 @@ class Model:
 def build(spec: ModelSpec) -> Model:
     """The model of a spec. Raises ModelError and LossError; the factory's own exceptions pass through."""
     factory = _resolve(spec.factory, "factory")
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(spec.seed)
+    with torch_random(spec.seed):
         module = factory(**spec.args)
     if not isinstance(module, nn.Module):
         raise ModelError(f"the factory returned {type(module).__name__}, expected a torch.nn.Module")

@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from lambda_worker.losses import LossError, loss_from
 from lambda_worker.models import Model, ModelError, ModelSpec
 from lambda_worker.norms import NormError
+from lambda_worker.randomness import torch_random
 from orchestrator.errors import ConfigError
 from orchestrator.training.code import Code, find_code, first_line, ship_code
 
@@ -106,8 +107,7 @@ def make_spec(plan: ModelPlan) -> ModelSpec:
 def _make_module(plan: ModelPlan, where: str) -> nn.Module:
     factory = find_code(plan.factory, f"{where}: factory")
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(plan.seed)
+        with torch_random(plan.seed):
             module = factory(**plan.args)
     except (Exception, SystemExit) as error:  # the user's own code
         raise ConfigError(f"{where}: its factory raised {type(error).__name__}: {first_line(error)}") from error

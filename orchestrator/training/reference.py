@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from lambda_worker.gradient import mixed
 from lambda_worker.norms import recording, update_running_statistics
+from lambda_worker.randomness import torch_random
 from orchestrator.training.data import Dataset
 from orchestrator.training.models import ModelPlan, Trained, prepare, seeded
 from orchestrator.training.order import BatchOrder, RowIds, chunk_bounds
@@ -59,8 +60,7 @@ def _mean_gradient(trained: Trained, dataset: Dataset, chunks: list[RowIds], see
     for index, rows in enumerate(chunks):
         if len(rows) == 0:
             continue
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(mixed(seed, index))
+        with torch_random(mixed(seed, index)):
             loss = trained.model.loss.total(
                 trained.module(_take(dataset.x, rows, trained)), _take(dataset.y, rows, trained)
             )

@@ -20,6 +20,7 @@ from lambda_worker.contract import FIXED_SUMS, SumIndex, Weights
 from lambda_worker.gradient import judge
 from lambda_worker.models import encode_spec
 from lambda_worker.norms import freeze_norms, update_running_statistics
+from lambda_worker.randomness import torch_random
 from orchestrator.errors import ConfigError
 from orchestrator.jobs import JobPlan
 from orchestrator.ports import ModelState, StepResult, Store
@@ -236,7 +237,7 @@ def _try(trained: Trained, x: Tensor, y: Tensor) -> frozenset[int]:
     """One forward and backward, after which the model is as before; the parameters that had no part in it."""
     before = flat.snapshot(trained.module)
     parameters = {index: each for index, each in enumerate(trained.model.parameters) if each.requires_grad}
-    with torch.random.fork_rng(devices=[]):
+    with torch_random():
         loss = trained.model.loss.total(trained.module(x), y)
         if trained.steps == 0 and not torch.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss.item():g} before the first step")

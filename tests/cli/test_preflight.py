@@ -1,4 +1,4 @@
-"""Before anybody is called: a limit of the account that the job does not fit is told, and how the function is billed."""
+"""Before anybody is called: a limit of the account that does not fit the job is told, and how calls are billed."""
 
 from __future__ import annotations
 

@@ -86,6 +86,33 @@ def test_the_seed_gives_the_weights_and_leaves_torchs_random_numbers_alone() -> 
     assert not torch.equal(one[0].weight, other[0].weight)  # type: ignore[index]
 
 
+def test_two_threads_that_build_models_draw_no_numbers_of_each_other() -> None:
+    """The second one begins while the first one is within its factory, if it can."""
+    within = [threading.Event(), threading.Event()]
+
+    def first() -> nn.Module:
+        within[0].set()
+        within[1].wait(0.2)
+        return mlp()
+
+    def second() -> nn.Module:
+        within[1].set()
+        return mlp()
+
+    def build_second() -> None:
+        within[0].wait()
+        built.append(prepare(plan(factory=second, seed=4)).module)
+
+    built: list[nn.Module] = []
+    thread = threading.Thread(target=build_second)
+    thread.start()
+    built.insert(0, prepare(plan(factory=first, seed=3)).module)
+    thread.join()
+    for module in built:
+        assert any(torch.equal(module[0].weight, prepare(plan(seed=seed)).module[0].weight) for seed in (3, 4))  # type: ignore[index]
+    assert not torch.equal(built[0][0].weight, built[1][0].weight)  # type: ignore[index]
+
+
 def test_a_worker_builds_the_same_model() -> None:
     for factory in (mlp, tied):
         described = plan(factory=factory, seed=3, dtype="float64", loss=nn.functional.cross_entropy)
