@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -99,14 +100,30 @@ def as_dataset(x: Any, y: Any, where: str, dtype: str = "float32") -> Dataset:
     return Dataset(inputs, targets)
 
 
+def all_digits() -> tuple[Array, Array]:
+    """scikit-learn's digits: (1797, 64) pixels from 0 to 16, (1797,) classes.
+
+    Its file is read without it where it is found: to import scikit-learn takes longer than a short training.
+    """
+    package = find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    if file.exists():
+        rows = np.loadtxt(file, delimiter=",")
+        return rows[:, :-1], rows[:, -1]
+    from sklearn.datasets import load_digits
+
+    pixels, classes = load_digits(return_X_y=True)
+    return pixels, classes
+
+
 def digits(part: str) -> Dataset:
     """scikit-learn's handwritten digits (1,797 rows of 64 pixels in [0, 1], 10 classes): "train" or "test".
 
     The split is fixed: rows by a seeded permutation, every fifth of it for testing.
     """
-    from sklearn.datasets import load_digits
-
-    pixels, classes = load_digits(return_X_y=True)
+    pixels, classes = all_digits()
     order = np.argsort(np.random.PCG64(0).random_raw(len(classes)), kind="stable")
     for_test = np.arange(len(order)) % DIGITS_TEST_SHARE == 0
     chosen = order[for_test if part == "test" else ~for_test]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from lambda_worker.data import parse_manifest
 from orchestrator.errors import ConfigError
 from orchestrator.store import MemoryStore
-from orchestrator.training.data import Dataset, as_dataset, load_dataset, put_dataset
+from orchestrator.training.data import Dataset, all_digits, as_dataset, load_dataset, put_dataset
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 Y = np.array([0, 1, 0, 2])
@@ -88,6 +91,17 @@ def test_digits_are_split_once_and_for_all() -> None:
     rows = {row.tobytes() for row in train.x}
     assert sum(row.tobytes() in rows for row in test.x) == 0
     assert np.bincount(test.y, minlength=10).min() > 20
+
+
+def test_digits_are_scikit_learns_own_and_come_without_it() -> None:
+    code = (
+        "import sys; from orchestrator.training.data import all_digits\n"
+        "print('sklearn' in sys.modules, all_digits()[0].shape)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told == "False (1797, 64)\n"
+    for ours, theirs in zip(all_digits(), load_digits(return_X_y=True), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_arrays_tensors_and_lists_in_memory() -> None:
