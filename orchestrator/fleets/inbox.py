@@ -13,6 +13,9 @@ from collections import deque
 
 from orchestrator.ports import Arrival
 
+APART_S = 1e-9
+"""Between stamps of arrivals that come together: who was first is then told by a record's delays, too."""
+
 
 class Inbox:
     """Arrivals, stamped in the order in which they were put. All but `put` and `fail` is for one thread alone."""
@@ -20,6 +23,7 @@ class Inbox:
     def __init__(self) -> None:
         self._start_s = time.monotonic()
         self._stamping = threading.Lock()
+        self._stamped_s = 0.0
         self._queue: queue.SimpleQueue[tuple[Arrival, ...] | Exception] = queue.SimpleQueue()
         self._arrivals: deque[Arrival] = deque()
         """out of the queue, and not taken yet"""
@@ -38,10 +42,13 @@ class Inbox:
         return self.now()
 
     def put(self, *arrivals: Arrival) -> None:
-        """Stamps them with the instant, and wakes who waits."""
+        """Stamps them with the instant, each later than the one before, and wakes who waits."""
         with self._stamping:  # so that the queue's order is that of the stamps
-            at_s = self.now()
-            self._queue.put(tuple([arrival.stamped(at_s) for arrival in arrivals]))
+            self._queue.put(tuple([arrival.stamped(self._stamp()) for arrival in arrivals]))
+
+    def _stamp(self) -> float:
+        self._stamped_s = max(self.now(), self._stamped_s + APART_S)
+        return self._stamped_s
 
     def fail(self, error: Exception) -> None:
         """No more will come: whoever takes next gets `error` raised."""

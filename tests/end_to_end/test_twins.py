@@ -137,8 +137,11 @@ SIMULATED: list[tuple[str, Params, WaitPolicy]] = [
 def test_its_delays_simulated_take_the_run_s_time(stage: Stage, scheme: str, params: Params, wait: WaitPolicy) -> None:
     """Round by round the very same, where answers of earlier rounds do not count."""
     job = Job(scheme=scheme, params=params, wait=wait, limits=Limits(harvest_late=False), **FOUR)
-    played = play(stage, job, faults=False)
-    twin = simulated(played)
-    assert twin.durations == pytest.approx([line.end_s - line.start_s for line in played.rounds], abs=1e-9)
-    assert twin.total_s <= played.summary.wall_s
-    assert any(line.late for line in played.rounds) or scheme == "uncoded"
+    for time_scale in (0.02, 0.1, 0.5):  # the busier the machine, the longer the delays that make anybody late
+        played = play(stage, job, time_scale=time_scale, faults=False)
+        twin = simulated(played)
+        assert twin.durations == pytest.approx([line.end_s - line.start_s for line in played.rounds], abs=1e-9)
+        assert twin.total_s <= played.summary.wall_s
+        if scheme == "uncoded" or any(line.late for line in played.rounds):
+            return
+    raise AssertionError("nobody was late")

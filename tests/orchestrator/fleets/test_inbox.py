@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -33,6 +34,18 @@ def test_arrivals_of_many_threads_come_in_the_order_of_their_stamps() -> None:
     assert stamps == sorted(stamps)
     assert {a.worker for a in taken if a is not None} == set(range(200))
     assert inbox.take(None) is None
+
+
+def test_who_comes_together_comes_one_after_the_other() -> None:
+    """Else a record's delays would not tell whose answer was the one too many."""
+    inbox = Inbox()
+    inbox.expect(1000)
+    for first in range(0, 1000, 500):
+        inbox.put(*(arrival(worker) for worker in range(first, first + 500)))
+    taken = [inbox.take(None) for _ in range(1000)]
+    assert [a.worker for a in taken if a is not None] == list(range(1000))
+    stamps = [a.at_s for a in taken if a is not None]
+    assert all(earlier < later for earlier, later in pairwise(stamps))
 
 
 def test_early_messages_leave_their_invocation_in_flight() -> None:
