@@ -11,7 +11,6 @@ Read next: `orchestrator/runs/play.py`, then `orchestrator/loop.py`, which play 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from cli.preparation import Prepared, prepare_job
 from cli.workers import Restoring, Workers
 from lambda_worker.contract import cancel_marker, encode_request
 from orchestrator.api import Materials, Trained
-from orchestrator.auto import AUTO, Pilot
+from orchestrator.auto import AUTO, Choice, Pilot, Watched
 from orchestrator.config import JobConfig
 from orchestrator.distances import RecordedDistances
 from orchestrator.errors import RunStopped, TaskFailed
@@ -176,6 +175,10 @@ class _Run:
     def play_auto(self, trainer: TorchTrainer, keeper: Keeper, done: tuple[int, ...]) -> None:
         """Segment after segment, each under the scheme that the delays so far speak for."""
         pilot, steps = Pilot(auto_job(self.prepared.config, len(done))), self.prepared.plan.steps
+
+        def tell(choice: Choice) -> None:
+            self.tell(f"auto: {choice.describe()}")
+
         with self.workers(trainer) as workers:
             while min(done) < steps:
                 segment = pilot.next_segment(done)
@@ -186,11 +189,11 @@ class _Run:
                 told = {AUTO: segment.choice.to_dict(), STEPS: steps, ROUNDS: workers.fleet.first}
                 recorder = Tee(keeper)
                 recorder.write(this.parts.header(this.prepared.scheme(), done, told))
-                this.play(workers, trainer, keeper, recorder, start.already, last=segment.end == steps)
-                done = (segment.end,) * len(done)
-                choice = pilot.learn(recorder.lines) if segment.end < steps else None
+                watched = Watched(pilot, segment, recorder, tell, steps)
+                done = (this.play(workers, trainer, keeper, recorder, start.already, watched),) * len(done)
+                choice = pilot.learn(recorder.lines) if min(done) < steps else None
                 if choice is not None:
-                    self.tell(f"auto: {choice.describe()}")
+                    tell(choice)
 
     def play(
         self,
@@ -199,11 +202,11 @@ class _Run:
         keeper: Keeper,
         recorder: Recorder,
         already: frozenset[int],
-        last: bool = True,
-    ) -> None:
-        """Scheme, requests and loop of this life, or of a segment of it, played to its end.
+        watched: Watched | None = None,
+    ) -> int:
+        """Scheme, requests and loop of this life, or of a segment of it, played to its end; the steps that are done.
 
-        Unless it is the last segment, all that is in flight is waited for.
+        A segment that is `watched` may end early. Unless it is the last one, all that is in flight is waited for.
         """
         parts, plan, config = self.parts, self.prepared.plan, self.prepared.config
 
@@ -220,6 +223,8 @@ class _Run:
                 summary = loop.summary()
                 beside = summary.beside
                 budget.check(summary.billed_s + beside.billed_s, summary.invocations + beside.calls)
+            if watched is not None and watched.over():
+                loop.shorten()
 
         measuring = DistanceTrainer(trainer, plan, held)
         distances = RecordedDistances(measuring)
@@ -246,11 +251,12 @@ class _Run:
             poll_s=POLL_S,
             sums=workers.aggregation.sums,
         )
-        drain_s, reason = (config.cluster.timeout_s, "") if last else (math.inf, "a segment; the run goes on")
+        steps = None if watched is None else watched.steps
         try:
-            play(loop, keeper, drain_s=drain_s, recall=self.recall, reason=reason)
+            play(loop, keeper, drain_s=config.cluster.timeout_s, recall=self.recall, steps=steps)
         except TaskFailed as failure:
             raise self.kept(failure, rounds, requests) from failure
+        return loop.steps
 
     @contextmanager
     def workers(self, trainer: TorchTrainer) -> Iterator[Workers]:

@@ -59,8 +59,8 @@ class Job:
     loss: Callable[..., Any] | str = "cross_entropy"
     seed: int = 0
     name: str = "job"
-    workers: int = 64
-    """n"""
+    workers: int | Literal["auto"] = 64
+    """n; "auto" with the scheme "auto": up to 64, as many as pay"""
     scheme: str = "uncoded"
     stragglers: int | None = None
     """s"""

@@ -103,7 +103,8 @@ class Loop:
                 # 2. Wait for the next arrival, or for the instant at which a decision changes without one.
                 if self._should_stop is not None:
                     self._should_stop()
-                self._wait()
+                if not self._rounds.finished:  # it may have been shortened just now
+                    self._wait()
         except BaseException as error:
             self._finish(_state_after(error), f"{type(error).__name__}: {error}")
             raise
@@ -123,6 +124,15 @@ class Loop:
                 self._take(arrival)
         self._finish(state, reason)
         return self.summary()
+
+    def shorten(self) -> None:
+        """`run` ends as soon as all models have done the furthest step that any has begun, if the scheme allows it."""
+        self._plan = self._rounds.shorten()
+
+    @property
+    def steps(self) -> int:
+        """Steps of each model, counted over the whole run, that are done when `run` has returned."""
+        return self._plan.steps
 
     def summary(self) -> RunSummary:
         """The run until now."""

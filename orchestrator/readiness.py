@@ -23,6 +23,10 @@ class Readiness(Protocol):
         """Has every round been handed out?"""
         ...
 
+    def shorten(self) -> int:
+        """Hands out no further step of any model than one that was handed out already; how many steps that makes."""
+        ...
+
 
 class InOrder:
     """Round t + 1 follows when round t has closed and job t + 1 has its weights."""
@@ -43,12 +47,18 @@ class InOrder:
     def done(self, stepped: Set[int]) -> bool:
         return self._next >= self._rounds
 
+    def shorten(self) -> int:
+        """For schemes without delay, whose rounds are jobs."""
+        steps = self._plan.step(max(self._next - 1, 0)) + 1
+        self._rounds = min(self._rounds, self._plan.models * steps - self._plan.first)
+        return steps
+
 
 class AsReady:
     """Rounds overlap: round t is job t, dispatched when its weights are ready, the model that lags most first."""
 
     def __init__(self, plan: JobPlan, already: Set[int]) -> None:
-        self._plan = plan
+        self._plan, self._last = plan, max(already, default=0)
         self._queues: list[deque[int]] = [deque() for _ in range(plan.models)]
         for job in range(plan.jobs):
             if job not in already:
@@ -59,11 +69,19 @@ class AsReady:
         if not ready:
             return None
         job = min(ready)
+        self._last = max(self._last, job)
         self._queues[self._plan.model(job)].popleft()
         return job
 
     def done(self, stepped: Set[int]) -> bool:
         return not any(self._queues)
+
+    def shorten(self) -> int:
+        """Models that lag behind still get as far as the one that leads."""
+        steps = self._plan.step(self._last) + 1
+        jobs = self._plan.models * steps - self._plan.first
+        self._queues = [deque(job for job in queue if job < jobs) for queue in self._queues]
+        return steps
 
     def _has_weights(self, job: int, stepped: Set[int]) -> bool:
         before = self._plan.predecessor(job)

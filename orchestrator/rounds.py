@@ -11,7 +11,7 @@ its model is ready and capacity allows. Read next: `loop.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from orchestrator.errors import ConfigError, DeadlinePassed, TaskFailed
@@ -147,6 +147,16 @@ class Rounds:
     def stepped(self, job: int) -> None:
         """The gradient of `job` was applied: the next job of its model may start."""
         self._stepped.add(job)
+
+    def shorten(self) -> JobPlan:
+        """Ends the run early, at the furthest step that any model has begun; the plan from now on.
+
+        Nothing changes for a scheme with a delay, whose tasks of a job are spread over rounds that it has planned.
+        """
+        if self._scheme.delay == 0:
+            self._plan = replace(self._plan, steps=self._ready.shorten())
+            self._look = True
+        return self._plan
 
     # --- what the loop asks ----------------------------------------------------------------------
 

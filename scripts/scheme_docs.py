@@ -20,6 +20,10 @@ Written by `make docs` from the registry; `gradmux schemes` prints the same, and
 Load: fraction of the batch that one worker processes in one round. `T`: rounds from the start of a job to its decode,
 at most; a scheme needs at least `T + 1` models side by side. Parameters can be given by letter or by long name.
 
+`auto` is no scheme but a name that `scheme.name` of a job accepts (and `gradmux simulate --scheme`): the job begins
+uncoded, measures its first rounds, goes on with the scheme, parameters and number of workers that suit these delays,
+and changes them when the delays do. It says on the screen and in the record what it chose and why.
+
 """
 
 

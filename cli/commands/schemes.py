@@ -22,6 +22,12 @@ LETTERS = (
 )
 
 
+AUTO = (
+    "auto is no scheme but a name that a job's scheme.name accepts (and simulate's --scheme): it measures the first "
+    "rounds, chooses scheme, parameters and n, and changes them when the delays do."
+)
+
+
 @command("schemes", example="gradmux schemes\ngradmux schemes m-sgc -p B=1 -p W=3 -p lambda=2 --workers 5")
 @click.argument("name", required=False)
 @click.option("-p", "parameters", multiple=True, metavar="KEY=VALUE", help="With NAME: draw it with this parameter.")
@@ -33,6 +39,9 @@ def schemes_command(settings: Settings, name: str | None, parameters: tuple[str,
     from orchestrator.errors import ConfigError
     from orchestrator.schemes import registry
 
+    if name == "auto" and not parameters and workers is None:
+        print_json({"name": name, "title": AUTO}) if settings.json else stdout().print(AUTO)
+        return
     if name is not None:
         info = registry.get(name)
         drawing = _draw(info, parse_parameters(parameters), workers)
@@ -73,6 +82,7 @@ def _list(infos: list[SchemeInfo]) -> None:
     console = stdout()
     console.print(made)
     console.print(LETTERS)
+    console.print(AUTO)
     console.print("More, and a drawing: gradmux schemes NAME")
 
 

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stdout
+from cli.output import facts, print_json, stdout, table
+from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.simulate import Simulation
+    from orchestrator.schemes.scheme import FloatArray
+    from orchestrator.simulate import Simulation, SimulationOptions
 
 
 @command("simulate", example="gradmux simulate profile.npz --scheme m-sgc -p B=1 -p W=2 -p lambda=27 --jobs 80")
 @click.argument("profile")
-@click.option("--scheme", required=True, help="Its name; `gradmux schemes` lists them.")
+@click.option("--scheme", required=True, help="Its name; `gradmux schemes` lists them. `auto` chooses, as in a job.")
 @click.option("-p", "parameters", multiple=True, metavar="KEY=VALUE", help="A parameter of the scheme: letter or name.")
 @click.option("--jobs", default=100, show_default=True, type=click.IntRange(1), help="J, gradients to decode.")
 @click.option("--models", type=click.IntRange(1), help="M, models side by side (else as few as the scheme needs).")
@@ -68,7 +70,10 @@ def simulate_command(
     from orchestrator.schemes import registry
     from orchestrator.simulate import SimulationOptions, simulate
 
-    params = registry.parse_params(registry.get(scheme), parse_parameters(parameters))
+    auto = scheme == "auto"
+    if auto and (parameters or wait == "mu"):
+        raise ConfigError("auto chooses scheme and parameters itself, and closes rounds early: leave out -p and --wait")
+    params = {} if auto else registry.parse_params(registry.get(scheme), parse_parameters(parameters))
     found = find_profile(profile, workers=workers or 256, seed=seed)
     own_slope_s = found.slope_s or 0.0
     options = SimulationOptions(
@@ -80,11 +85,40 @@ def simulate_command(
         workers=workers,
         seed=seed,
     )
+    if auto:
+        _play_auto(settings, found.delays_s, options)
+        return
     result = simulate(found.delays_s, scheme, params, options)
+    print_json(result.to_dict()) if settings.json else _tell(result)
+
+
+def _play_auto(settings: Settings, delays_s: FloatArray, options: SimulationOptions) -> None:
+    from orchestrator.auto import AutoJob
+    from orchestrator.auto.simulated import simulate_auto
+    from orchestrator.simulate import PIPELINE_MODELS
+
+    models = options.models or PIPELINE_MODELS
+    if options.jobs % models:
+        raise ConfigError(f"--jobs {options.jobs}: auto needs a multiple of the {models} models (--models)")
+    workers = options.workers or delays_s.shape[1]
+    job = AutoJob(
+        models=models,
+        steps=options.jobs // models,
+        workers=workers,
+        concurrency=options.limits.concurrency or workers,
+        in_flight_cap=options.limits.in_flight_cap,
+        seed=options.seed,
+    )
+    result = simulate_auto(delays_s, job, options.load)
     if settings.json:
         print_json(result.to_dict())
-    else:
-        _tell(result)
+        return
+    _tell(result.whole)
+    rows = [
+        (f"{segment.begin} to {segment.end}", f"{segment.took_s:.2f}", segment.choice.describe())
+        for segment in result.segments
+    ]
+    stdout().print(table(("steps", "time s", "scheme"), rows, title="what it chose", right=("time s",)))
 
 
 def _tell(result: Simulation) -> None:

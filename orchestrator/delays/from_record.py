@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.delays.profile import DelayProfile
+from orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray, IntArray
 from orchestrator.errors import ConfigError
 from orchestrator.ports import Outcome
 from orchestrator.record import EndLine, Header, Heard, Line, RecordError, RoundLine, Sent, read_record
@@ -42,6 +42,20 @@ class _Row:
     cold: list[bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """First attempts of a run, one after the other; arrays are (calls,)."""
+
+    rounds: IntArray
+    workers: IntArray
+    loads: FloatArray
+    delays_s: FloatArray
+    """until the answer; inf where the call failed; where it has not come back: how long it has been awaited"""
+    running: BoolArray
+    """has not come back"""
+    cold: BoolArray
+
+
 def from_record(path: Path | str, *, slope_s: float | None = None) -> DelayProfile:
     """The profile of the run recorded in a file. Raises ConfigError when it holds no whole round, or is no record.
 
@@ -65,6 +79,37 @@ def from_lines(lines: Iterable[Line], *, name: str = "", slope_s: float | None =
     if slope_s is not None:
         delays_s = np.maximum(delays_s + slope_s * (load - loads), 0.0)
     return DelayProfile(delays_s, load=load, slope_s=slope_s, cold=np.array([row.cold for row in rows]), name=name)
+
+
+def calls_of(lines: Iterable[Line]) -> Calls:
+    """All first attempts in a part of one life, those of rounds in which few were invoked included.
+
+    `from_lines` leaves out what has not come back, and so the slowest answers of all; here they are marked.
+    """
+    told = [
+        (index, worker, load, *_state(life, index, worker))
+        for life in _lives(lines)
+        for index, calls in sorted(life.sent.items())
+        for worker, (_, load) in sorted(calls.items())
+    ]
+    columns = list(zip(*told, strict=True)) or [()] * 6
+    index, worker, loads, delays_s, running, cold = columns
+    return Calls(
+        np.array(index, dtype=np.int64),
+        np.array(worker, dtype=np.int64),
+        np.array(loads, dtype=np.float64),
+        np.array(delays_s, dtype=np.float64),
+        np.array(running, dtype=np.bool_),
+        np.array(cold, dtype=np.bool_),
+    )
+
+
+def _state(life: _Life, index: int, worker: int) -> tuple[float, bool, bool]:
+    """(delay, running, cold) of one call."""
+    start_s, item = life.sent[index][worker][0], life.heard.get((index, worker))
+    if item is None:
+        return max(life.last_s - start_s, 0.0), True, False
+    return (item.at_s - start_s if item.outcome == Outcome.OK else math.inf), False, item.cold
 
 
 def _lives(lines: Iterable[Line]) -> Iterator[_Life]:

@@ -2,7 +2,7 @@
 
 A loop counts its rounds from 0. Where one loop follows another in the same life of a run, workers must not see a round
 number twice: they name what they put into the store by it. Knows neither HTTP nor schemes. Read next:
-`orchestrator/auto.py`.
+`orchestrator/auto/pilot.py`.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class DelayTable:
     A second attempt takes another column of the same row (seeded).
     """
 
-    def __init__(self, delays_s: FloatArray, workers: int, seed: int = 0) -> None:
-        """`delays_s`: (rounds, columns) seconds; inf where the invocation failed.
+    def __init__(self, delays_s: FloatArray, workers: int, seed: int = 0, first: int = 0) -> None:
+        """`delays_s`: (rounds, columns) seconds; inf where the invocation failed. `first`: the row of round 0.
 
         Raises: ConfigError when the profile has fewer columns than `workers`.
         """
@@ -61,27 +61,29 @@ class DelayTable:
         if columns < workers:
             raise ConfigError(f"the profile has {columns} workers, but {workers} are needed: use --workers {columns}")
         self._delays, self._workers, self._seed = delays_s, workers, seed
-        self._rows, self._columns = rows, columns
+        self._rows, self._columns, self._first = rows, columns, first
         self._cached: tuple[int, FloatArray] = (-1, delays_s[0])
 
     def delay_s(self, round_index: int, worker: int, attempt: int) -> float:
         """Seconds; inf: this invocation fails."""
         if attempt > 1:
-            rng = np.random.default_rng((self._seed, 1, round_index, worker, attempt))
-            return float(self._delays[round_index % self._rows, rng.integers(self._columns)])
+            number = self._first + round_index
+            rng = np.random.default_rng((self._seed, 1, number, worker, attempt))
+            return float(self._delays[number % self._rows, rng.integers(self._columns)])
         return float(self.row(round_index)[worker])
 
     def longest_s(self, round_index: int) -> float:
         """The longest finite delay of the round's row, seconds."""
-        row = self._delays[round_index % self._rows]
+        row = self._delays[(self._first + round_index) % self._rows]
         return float(row[np.isfinite(row)].max(initial=0.0))
 
     def row(self, round_index: int) -> FloatArray:
         """(workers,) seconds: the first attempts of one round."""
         if self._cached[0] != round_index:
-            row = self._delays[round_index % self._rows]
+            number = self._first + round_index
+            row = self._delays[number % self._rows]
             if self._workers < self._columns:
-                rng = np.random.default_rng((self._seed, 0, round_index))
+                rng = np.random.default_rng((self._seed, 0, number))
                 row = row[rng.choice(self._columns, self._workers, replace=False)]
             self._cached = (round_index, row)
         return self._cached[1]
@@ -90,10 +92,15 @@ class DelayTable:
 class ProfileFleet:
     """`ports.Fleet` over a `DelayTable`. A failed invocation is noticed when the slowest answer of its row has come."""
 
-    def __init__(self, table: DelayTable, load: LoadModel, compute: Compute | None = None) -> None:
-        """`compute`: what an invocation answers, slot -> result (None: skipped), worked out when it is sent."""
+    def __init__(
+        self, table: DelayTable, load: LoadModel, compute: Compute | None = None, start_s: float = 0.0
+    ) -> None:
+        """`compute`: what an invocation answers, slot -> result (None: skipped), worked out when it is sent.
+
+        `start_s`: what the clock shows at first.
+        """
         self._table, self._load, self._compute = table, load, compute
-        self._now_s = 0.0
+        self._now_s = start_s
         self._queue: list[tuple[float, int, Arrival]] = []
         self._sequence = self._in_flight = 0
         self.busy_s = 0.0

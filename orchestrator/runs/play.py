@@ -6,6 +6,7 @@ no backend and no torch. Read next: `orchestrator/loop.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from orchestrator.disk import DiskError
@@ -14,11 +15,14 @@ from orchestrator.loop import Loop, RunSummary
 from orchestrator.runs.keeper import Keeper
 
 
-def play(loop: Loop, keeper: Keeper, *, drain_s: float, recall: Callable[[], None], reason: str = "") -> RunSummary:
+def play(
+    loop: Loop, keeper: Keeper, *, drain_s: float, recall: Callable[[], None], steps: int | None = None
+) -> RunSummary:
     """Runs the loop, saves the models at its end, and waits up to `drain_s` for answers that are still billed.
 
-    `recall` tells the workers of this life not to compute any more; `reason` is for the record's last line. Raises
-    what ended the run early: RunStopped, when it can be resumed.
+    `recall` tells the workers of this life not to compute any more; `steps` of the whole run: when the loop ends with
+    fewer, it was a segment of it, and all that is in flight is waited for. Raises what ended the run early: RunStopped,
+    when it can be resumed.
     """
     try:
         loop.run()
@@ -35,4 +39,6 @@ def play(loop: Loop, keeper: Keeper, *, drain_s: float, recall: Callable[[], Non
         keeper.save()
         raise RunStopped(f"{error}; mend it, then resume the run") from error
     keeper.save()
-    return loop.drain(drain_s, reason=reason)
+    if steps is not None and loop.steps < steps:
+        return loop.drain(math.inf, reason="a segment; the run goes on")
+    return loop.drain(drain_s)

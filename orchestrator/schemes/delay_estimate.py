@@ -129,7 +129,7 @@ class DelayEstimate:
         slope_s = self._slope_s = _slope(np.array(self._medians))
         ended_s = known[:, 1] - slope_s * known[:, 0]
         age_s = self._now_s - running[:, 1] - slope_s * running[:, 0]
-        times_s, survival = _kaplan_meier(np.maximum(ended_s, LEAST_S), age_s)
+        times_s, survival = kaplan_meier(np.maximum(ended_s, LEAST_S), age_s)
         kept = np.unique(np.linspace(0, len(times_s) - 1, POINTS).astype(np.intp))
         return Delays(times_s[kept], survival[kept], slope_s)
 
@@ -146,7 +146,7 @@ def _slope(medians: FloatArray) -> float:
     return max(0.0, float(slope_s) - error_s)
 
 
-def _kaplan_meier(ended_s: FloatArray, age_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+def kaplan_meier(ended_s: FloatArray, age_s: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Ascending times of the ended ones, and the chance of taking longer; the others have taken `age_s` so far."""
     times_s: FloatArray = np.concatenate([ended_s, age_s])
     order = np.argsort(times_s, kind="stable")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def heavy_tailed(path: Path) -> str:
     return str(path)
 
 
-def job_of(delays: str, **changes: object) -> Job:
+def job_of(delays: str, workers: int | Literal["auto"] = 8, **changes: object) -> Job:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 5)).astype(np.float32)
     models = [Model(name, make_linear, args={"outputs": 2}, optimizer=("SGD", {"lr": 0.01})) for name in "ab"]
@@ -42,7 +43,7 @@ def job_of(delays: str, **changes: object) -> Job:
         loss="mse_loss",
         batch_size=30,
         steps=24,
-        workers=8,
+        workers=workers,
         scheme="auto",
         cluster=cluster,
         emulator={"delays": delays},
@@ -56,9 +57,9 @@ def test_it_switches_and_trains_as_in_one_process(tmp_path: Path) -> None:
     assert Reference.of(prepared).difference(trained) < 1e-5
     lines = list(read_record(trained.run.record))
     headers = [line for line in lines if isinstance(line, Header)]
-    assert [header.scheme for header in headers[:2]] == ["uncoded", "uncoded"]
+    assert [header.params for header in headers[:2]] == [{"per_job": n, "stragglers": 0} for n in (8, 2)], "uncoded"
     assert [header.workers for header in headers[:2]] == [8, 2]
-    assert headers[2].scheme != "uncoded"
+    assert (headers[2].scheme, headers[2].params) != ("pipeline", {"per_job": 8, "stragglers": 0})
     chosen = headers[2].extra[AUTO]
     assert chosen["predicted_s"] < 0.95 * chosen["uncoded_s"]
     decoded = [
@@ -72,6 +73,15 @@ def test_the_number_of_workers_can_be_left_to_it(tmp_path: Path) -> None:
     job = job_of("none", workers="auto", concurrency=6)
     prepared = prepare_job(job.config(), job.materials(), tmp_path, lambda bucket: MemoryStore())
     assert prepared.scheme().workers == 6
+
+
+def test_a_job_that_names_neither_scheme_nor_workers_is_trained(tmp_path: Path) -> None:
+    job = job_of(heavy_tailed(tmp_path / "tail.npz"), workers="auto", concurrency=8)
+    trained = train(job, home=tmp_path)
+    headers = [line for line in read_record(trained.run.record) if isinstance(line, Header)]
+    assert headers[0].workers == 8, "no more than the concurrency"
+    assert headers[-1].extra[AUTO]["workers"] <= 8
+    assert [model.steps for model in trained.run.models] == [24, 24]
 
 
 def test_parameters_are_its_own_affair(tmp_path: Path) -> None:

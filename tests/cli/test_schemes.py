@@ -17,6 +17,13 @@ def test_the_list_names_every_scheme_and_what_it_costs(gradmux: Gradmux) -> None
     assert all(head in words for head in ("parameters", "load", "delay", "tolerates", "costs", "do"))
 
 
+def test_auto_is_named_although_it_is_no_scheme(gradmux: Gradmux) -> None:
+    assert "auto is no scheme" in " ".join(gradmux("schemes").out.split())
+    alone = gradmux("schemes", "auto")
+    assert (alone.code, "measures the first rounds" in " ".join(alone.out.split())) == (0, True)
+    assert gradmux("schemes", "auto", "--json").document["name"] == "auto"
+
+
 def test_json_has_every_scheme_with_its_parameters(gradmux: Gradmux) -> None:
     document = {scheme["name"]: scheme for scheme in gradmux("schemes", "--json").document}
     assert set(document) == set(REGISTRY)

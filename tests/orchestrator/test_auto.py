@@ -1,15 +1,26 @@
-"""What `auto` chooses over delays that leave no doubt, and where its segments end."""
+"""What `auto` chooses over delays that leave no doubt, when it looks again, and where its segments end."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from orchestrator.auto import AutoJob, Pilot, decide, measured, pooled, segment_end, uncoded
+from orchestrator.auto import AutoJob, Choice, Pilot, plain, side_by_side
+from orchestrator.auto.decide import Situation, decide
+from orchestrator.auto.measured import measured, pooled
+from orchestrator.auto.simulated import AutoSimulation, simulate_auto
 from orchestrator.delays import DelayProfile
+from orchestrator.fleets.profile_fleet import LoadModel
+from orchestrator.policies import Limits
 from orchestrator.record import Header, Heard, Line, RoundLine, Sent
+from orchestrator.schemes.scheme import FloatArray
+from orchestrator.simulate import SimulationOptions, simulate
 
-PLAIN = uncoded(16, "")
+PLAIN = plain(16)
+SLOPE_S = 0.1
 
 
 def window(workers: int, rounds: int = 12, *, late: float = 0.0, load: float = 1 / 16) -> DelayProfile:
@@ -18,41 +29,72 @@ def window(workers: int, rounds: int = 12, *, late: float = 0.0, load: float = 1
     return DelayProfile(0.1 + 1.0 * (rng.random((rounds, workers)) < late), load=load)
 
 
-def job(models: int, concurrency: int) -> AutoJob:
-    return AutoJob(models=models, steps=100, workers=16, concurrency=concurrency)
+def job(models: int, concurrency: int, steps: int = 100) -> AutoJob:
+    return AutoJob(models=models, steps=steps, workers=16, concurrency=concurrency)
+
+
+def situation(
+    seen: DelayProfile, slope_s: float | None = SLOPE_S, before: Choice = PLAIN, took_s: float | None = None
+) -> Situation:
+    return Situation([seen], slope_s, before, left=100, took_s=took_s)
+
+
+# --- one choice --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("models", "concurrency"), [(1, 16), (4, 64)])
 def test_a_heavy_tail_speaks_for_redundancy(models: int, concurrency: int) -> None:
-    choice = decide(job(models, concurrency), [window(16, late=0.1)], 0.1, PLAIN, None)
-    assert choice.scheme in ("gc", "pipeline", "m-sgc", "backup")
+    choice = decide(job(models, concurrency), situation(window(16, late=0.1)))
+    assert choice.scheme in ("gc", "pipeline", "backup", "pipeline-auto")
     assert choice.predicted_s is not None
     assert choice.uncoded_s is not None
     assert choice.predicted_s < choice.uncoded_s / 2
 
 
 def test_without_stragglers_one_model_stays_uncoded() -> None:
-    choice = decide(job(1, 16), [window(16)], 1.0, PLAIN, None)
+    choice = decide(job(1, 16), situation(window(16), slope_s=1.0))
     assert (choice.scheme, choice.workers) == ("uncoded", 16)
 
 
 def test_a_short_profile_decides_nothing() -> None:
-    choice = decide(job(1, 16), [window(16, rounds=4, late=0.1)], 0.1, PLAIN, None)
+    choice = decide(job(1, 16), situation(window(16, rounds=4, late=0.1)))
     assert (choice.scheme, choice.workers) == ("uncoded", 16)
     assert "too few" in choice.reason
 
 
 def test_when_stragglers_are_gone_it_goes_back() -> None:
-    before = decide(job(1, 16), [window(16, late=0.1)], 1.0, PLAIN, None)
+    before = decide(job(1, 16), situation(window(16, late=0.1), slope_s=1.0))
     assert before.scheme != "uncoded"
-    assert decide(job(1, 16), [window(16)], 1.0, before, 0.09).scheme == "uncoded"
+    after = decide(job(1, 16), situation(window(16), slope_s=1.0, before=before, took_s=1.1))
+    assert after.scheme == "uncoded"
 
 
 def test_what_turned_out_slower_than_uncoded_is_given_up() -> None:
-    before = decide(job(1, 16), [window(16, late=0.1)], 0.1, PLAIN, None)
-    after = decide(job(1, 16), [window(16, late=0.1)], 0.1, before, 5.0)
+    seen = window(16, late=0.1)
+    before = decide(job(1, 16), situation(seen))
+    after = decide(job(1, 16), situation(seen, before=before, took_s=5.0))
     assert after.scheme == "uncoded"
     assert "more than uncoded" in after.reason
+    again = decide(job(1, 16), replace(situation(seen), given_up=(before.key,)))
+    assert again.key != before.key
+
+
+def test_a_gain_that_is_less_than_the_wait_for_all_answers_changes_nothing() -> None:
+    seen = window(16, late=0.1)
+    slow = Choice("gc", {"stragglers": 1, "code": "fractional"}, 16, "")
+    many = decide(job(1, 16), replace(situation(seen, before=slow, took_s=0.5), left=100))
+    few = decide(job(1, 16), replace(situation(seen, before=slow, took_s=0.5), left=2))
+    assert many.key != slow.key
+    assert few.key == slow.key
+
+
+def test_without_a_slope_no_worker_gets_a_larger_load() -> None:
+    choice = decide(job(4, 64), situation(window(16, late=0.1), slope_s=None))
+    assert choice.scheme in ("uncoded", "backup", "pipeline")
+    assert choice.params.get("stragglers", 0) == 0
+
+
+# --- what was measured ---------------------------------------------------------------------------------------------
 
 
 def recorded(*rounds: list[tuple[float, bool]]) -> list[Line]:
@@ -72,10 +114,10 @@ def recorded(*rounds: list[tuple[float, bool]]) -> list[Line]:
 def test_cold_starts_are_taken_for_no_stragglers() -> None:
     """A round that mostly started workers tells nothing; one worker that was started in another is like the others."""
     warm, cold = (1.0, False), (9.0, True)
-    found = measured(recorded([cold, cold, cold, warm], [warm, cold, (3.0, False), (1.5, False)]))
+    found = measured(recorded([cold, cold, cold, warm], [warm, cold, (3.0, False), (1.5, False)]), 4)
     assert found is not None
     assert found.delays_s.tolist() == [[1.0, 1.5, 3.0, 1.5]]
-    assert measured(recorded([cold, cold, cold, warm])) is None
+    assert measured(recorded([cold, cold, cold, warm]), 4) is None
 
 
 def test_narrow_rounds_are_laid_side_by_side_at_the_load_of_uncoded() -> None:
@@ -84,12 +126,106 @@ def test_narrow_rounds_are_laid_side_by_side_at_the_load_of_uncoded() -> None:
     assert wide.delays_s[1:].tolist() == [pytest.approx([0.2, 0.3, 0.4, 0.5]), pytest.approx([0.4, 0.5, 0.2, 0.3])]
 
 
-def test_segments_cover_every_step_once() -> None:
-    ends, at = [], 8
-    while at < 100:
-        at = segment_end(at, 100)
-        ends.append(at)
-    assert ends == [33, 58, 83, 100]
+def line(index: int, start_s: float, delays_s: Sequence[float | None], load: float, end_s: float) -> RoundLine:
+    """A round of so many workers; None has not answered."""
+    workers = tuple(range(len(delays_s)))
+    heard = tuple(
+        Heard(start_s + each, index, worker, 1, "ok", (0,), (), True, 0.0, 0.0, False, "")
+        for worker, each in enumerate(delays_s)
+        if each is not None
+    )
+    return RoundLine(
+        index, start_s, end_s, load, (), False, 0, (Sent(start_s, index, 1, workers, (load,) * len(workers)),), heard
+    )
+
+
+def test_an_answer_that_is_still_awaited_counts_as_at_least_so_slow() -> None:
+    lines: list[Line] = [
+        Header("", "gc", {}, 3, 1, 9, 0, {}, {}),
+        line(0, 0.0, [1.0, 1.0, 9.0], 0.5, 9.0),
+        line(1, 9.0, [1.0, 2.0, None], 0.5, 11.0),
+        line(2, 11.0, [1.0, 1.0, 1.0], 0.5, 13.0),
+    ]
+    seen = measured(lines, 3)
+    assert seen is not None
+    assert seen.delays_s[1].tolist() == [1.0, 2.0, 9.0], "the only answer that is known to take more than 4 s"
+
+
+def test_rounds_of_all_sizes_are_taken_as_single_answers_at_one_load() -> None:
+    lines: list[Line] = [
+        Header("", "pipeline-auto", {}, 4, 1, 9, 0, {}, {}),
+        line(0, 0.0, [1.5, 1.5, 1.5], 0.5, 2.0),
+        line(1, 2.0, [2.0], 1.0, 4.0),
+        line(2, 4.0, [1.5, 2.5, 1.5, 1.5], 0.5, 7.0),
+    ]
+    seen = measured(lines, 4, slope_s=1.0)
+    assert seen is not None
+    assert seen.load == 0.5
+    assert seen.delays_s.tolist() == [[1.5, 1.5, 1.5, 1.5], [1.5, 2.5, 1.5, 1.5]]
+
+
+# --- a whole run ---------------------------------------------------------------------------------------------------
+
+
+def calm(rows: int) -> FloatArray:
+    return np.random.default_rng(1).uniform(1.0, 1.05, (rows, 16))
+
+
+def heavy(rows: int) -> FloatArray:
+    return calm(rows) + 8.0 * (np.random.default_rng(2).random((rows, 16)) < 0.1)
+
+
+def uncoded_s(delays_s: FloatArray, of: AutoJob, slope_s: float) -> tuple[float, ...]:
+    """By gradient."""
+    options = SimulationOptions(
+        of.models * of.steps, of.models, limits=Limits(of.concurrency), load=LoadModel(slope_s), workers=of.workers
+    )
+    return simulate(delays_s, "uncoded", {}, options).durations
+
+
+def gradients(found: AutoSimulation) -> list[tuple[int, int]]:
+    return [(each.model, each.step) for line in found.whole.lines for each in line.decoded]
+
+
+CONDITIONS = {"calm": calm(200), "heavy": heavy(200), "calm, then heavy": np.concatenate([calm(60), heavy(140)])}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+@pytest.mark.parametrize("of", [job(1, 16, 60), job(3, 48, 20), job(3, 16, 20)], ids=["M=1", "M=3", "M=3, tight"])
+def test_after_measuring_it_is_no_slower_than_uncoded_and_no_gradient_is_lost(name: str, of: AutoJob) -> None:
+    delays_s = CONDITIONS[name]
+    found = simulate_auto(delays_s, of, LoadModel(5.0))
+    measured_jobs = of.models * max(segment.end for segment in found.segments if segment.measures)
+    later_s = sum(uncoded_s(delays_s, of, 5.0)[measured_jobs:])
+    assert found.whole.total_s - found.measured_s <= later_s + 1e-9
+    steps = {(model, step) for model in range(of.models) for step in range(of.steps)}
+
+    assert sorted(gradients(found)) == sorted(steps)
+    assert found.segments[-1].end == of.steps
+
+
+def test_stragglers_that_come_in_mid_run_are_noticed() -> None:
+    of = job(1, 16, 100)
+    found = simulate_auto(np.concatenate([calm(40), heavy(60)]), of, LoadModel(5.0))
+    chosen = [segment for segment in found.segments if not segment.measures]
+    assert chosen[0].choice.scheme == "uncoded"
+    assert chosen[1].choice.scheme != "uncoded"
+    assert 40 < chosen[0].end <= 80
+    assert found.whole.total_s < 0.8 * sum(uncoded_s(np.concatenate([calm(40), heavy(60)]), of, 5.0))
+
+
+def test_what_is_confirmed_goes_on_without_a_new_segment() -> None:
+    found = simulate_auto(heavy(200), job(3, 48, 60), LoadModel(5.0))
+    assert len(found.looks) >= 4
+    assert len(found.segments) == 3
+    assert {look.scheme for look in found.looks} == {found.segments[2].choice.scheme}
+
+
+def test_it_starts_uncoded_on_all_workers_then_on_a_quarter() -> None:
+    one, many = Pilot(job(1, 16)), Pilot(job(3, 48))
+    assert one.next_segment((0,)).choice.key == PLAIN.key
+    assert many.next_segment((0, 0, 0)).choice.key == side_by_side(16).key
+    assert one.next_segment((8,)).choice.key == plain(4).key
 
 
 def test_models_that_were_ahead_are_caught_up_with_first() -> None:

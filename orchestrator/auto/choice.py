@@ -1,0 +1,77 @@
+"""What bounds the choice of a scheme, and a choice with its reason.
+
+Knows no delays. Read next: `decide.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+AUTO = "auto"
+"""the scheme's name in a job file, and the key of `Header.extra` under which a choice is recorded"""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoJob:
+    """What bounds the choice."""
+
+    models: int
+    """M"""
+    steps: int
+    """per model, over the whole run"""
+    workers: int
+    """n of uncoded, and the most that a scheme may use for one job"""
+    concurrency: int
+    """C"""
+    in_flight_cap: float | None = None
+    max_load: float | None = None
+    seed: int = 0
+
+    @property
+    def abreast(self) -> bool:
+        """Can several models be in flight at once, each on all n workers?"""
+        return self.models > 1 and self.concurrency >= 2 * self.workers
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A scheme and why it was chosen."""
+
+    scheme: str
+    params: Mapping[str, int | float | str]
+    workers: int
+    """n"""
+    reason: str
+    predicted_s: float | None = None
+    """per gradient, by the evaluator over the measured delays"""
+    uncoded_s: float | None = None
+    """the same for uncoded on all n workers"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the record."""
+        return {**asdict(self), "params": dict(self.params)}
+
+    def describe(self) -> str:
+        """One line for people."""
+        params = "".join(f" {key}={value}" for key, value in self.params.items())
+        told = f"{self.scheme}{params} on {self.workers} workers: {self.reason}"
+        if self.predicted_s is None or self.uncoded_s is None:
+            return told
+        return f"{told} ({self.predicted_s:.3f} s a gradient predicted, uncoded {self.uncoded_s:.3f} s)"
+
+    @property
+    def key(self) -> tuple[str, int, tuple[tuple[str, Any], ...]]:
+        """Equal for the same scheme with the same parameters."""
+        return self.scheme, self.workers, tuple(sorted(self.params.items()))
+
+
+def plain(workers: int, reason: str = "") -> Choice:
+    """Uncoded on so many workers, one round after the other."""
+    return Choice("uncoded", {}, workers, reason)
+
+
+def side_by_side(workers: int, reason: str = "") -> Choice:
+    """The same for each model by itself: uncoded, but no model waits for another's stragglers."""
+    return Choice("pipeline", {"per_job": workers, "stragglers": 0}, workers, reason)
