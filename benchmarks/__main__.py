@@ -17,6 +17,7 @@ SHORT = (
     "loop_against_simulator",
     "scaling",
     "evaluator",
+    "auto",
     "tuning_transfer",
     "schemes_on_profiles",
     "live_pipeline",

@@ -4,9 +4,10 @@
 
 In the simulator, over the profiles in FOLDER (the generated presets without one), over delays on which coding cannot
 help, and over delays that change in mid-run. "best fixed" is the best of everything that `tune` tries, found on the
-very delays of the run: nobody could have known it. "later" is what auto took after its measuring segments, relative to what
-uncoded would have taken for the same gradients: above 1 it lost more than the probe costs, and the benchmark fails.
-What deciding costs is told apart, in CPU seconds of the client: a real run waits for it.
+very delays of the run: nobody could have known it. "later" is what auto took after its measuring segments, relative to
+what uncoded would have taken for the same gradients: above 1 it lost more than the probe costs, and the benchmark
+fails. What deciding costs is told apart, in CPU seconds of the client; a real run thinks while its workers work, but
+for the first time.
 
 `--emulator` is one real run instead: the same job under uncoded, auto, and what `tune` chooses, with real worker
 processes and generated Lambda-like delays, in wall seconds.
@@ -221,7 +222,7 @@ def job_under(scheme: str, params: Mapping[str, int | float | str], workers: int
 
 
 def on_the_emulator(steps: int) -> None:
-    """One job under auto, under uncoded, and under what `tune` finds on the very delays, each from the first call on."""
+    """One job under uncoded, auto, and what `tune` finds on the very delays."""
     profile = generate("lambda-like", rounds=4 * steps, workers=32, seed=3)
     options = TuneOptions(jobs=4 * steps, models=4, concurrency=128)
     tuned = tune(profile, options)
@@ -240,7 +241,7 @@ def on_the_emulator(steps: int) -> None:
             trained = train(job_under(scheme, params, workers, delays, steps), backend="local", home=Path(folder))
             whole_s = time.perf_counter() - began
             print(
-                f"{name:28}{trained.run.wall_s:8.1f} s from the first call to the last gradient, {whole_s:6.1f} s in all,"
+                f"{name:28}{trained.run.wall_s:8.1f} s from first call to last gradient, {whole_s:6.1f} s in all,"
                 f"{trained.run.billed_s:8.0f} s billed   {scheme_of(trained.run)}",
                 flush=True,
             )
