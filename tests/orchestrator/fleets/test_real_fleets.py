@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
-import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,13 +15,12 @@ from aiohttp import web
 from infra.local.answers import RESPONSE_BYTES
 from lambda_worker.contract import Result, encode_result, reply_json
 from orchestrator.errors import ConfigError, PreflightError
-from orchestrator.fleets.boto3_fleet import Boto3Fleet
-from orchestrator.fleets.calling import Function, Patience
+from orchestrator.fleets.calling import Function
 from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.fleets.refusals import LASTING
-from orchestrator.ports import Arrival, Invocation, Outcome
+from orchestrator.ports import Invocation, Outcome
 from orchestrator.store import MemoryStore, StoreUnavailable
 from tests.orchestrator.fleet_contract import call, take_all
+from tests.orchestrator.fleets.asking import Answering, always, ask, opened
 from tests.orchestrator.fleets.emulated import RealFleet
 from tests.orchestrator.fleets.fake_lambda import (
     GRADIENT,
@@ -45,61 +41,6 @@ REPORT = (
     "START RequestId: 1 Version: 7\nloading weights\nEND RequestId: 1\n"
     "REPORT RequestId: 1\tDuration: 1500.50 ms\tBilled Duration: 1701 ms\tMemory Size: 512 MB\tMax Memory Used: 300 MB"
 )
-
-
-@pytest.fixture(params=[LambdaFleet, Boto3Fleet], ids=["own client", "boto3"])
-def kind(request: pytest.FixtureRequest) -> RealFleet:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def endpoint() -> Iterator[FakeLambda]:
-    with FakeLambda() as running:
-        yield running
-
-
-@contextmanager
-def opened(kind: RealFleet, url: str, store: Any = None, **options: Any) -> Iterator[LambdaFleet | Boto3Fleet]:
-    settings: dict[str, Any] = {
-        "patience": Patience(throttled_s=0.3, unavailable_s=0.3, first_wait_s=0.01, longest_wait_s=0.05),
-        **options,
-    }
-    function = settings.pop("function", Function("worker"))
-    fleet = kind(function, PlainRequests(), store or MemoryStore(), run="run", endpoint_url=url, **settings)
-    try:
-        yield fleet
-    finally:
-        fleet.close()
-
-
-def ask(kind: RealFleet, endpoint: FakeLambda, *, slots: int = 1, store: Any = None, **options: Any) -> Arrival:
-    """One invocation's arrival."""
-    with opened(kind, endpoint.url, store, **options) as fleet:
-        fleet.invoke([call(2, 5, slots=slots)])
-        (arrival,) = take_all(fleet)
-    assert (arrival.round, arrival.worker, arrival.attempt, arrival.epoch) == (2, 5, 1, 3)
-    return arrival
-
-
-Answering = Callable[[Posted], Awaitable[web.StreamResponse]]
-
-
-def script(*answers: Answering) -> Answering:
-    """The n-th POST gets the n-th answer, later ones the last."""
-
-    async def behave(posted: Posted) -> web.StreamResponse:
-        return await answers[min(posted.number, len(answers) - 1)](posted)
-
-    return behave
-
-
-def always(make: Callable[[], web.Response]) -> Answering:
-    """Every POST gets a response made anew: one can be sent but once."""
-
-    async def behave(posted: Posted) -> web.StreamResponse:
-        return make()
-
-    return behave
 
 
 # --- the ordinary case -------------------------------------------------------------------------------------------
@@ -163,139 +104,6 @@ def test_replies_up_to_awss_limit_come_whole(kind: RealFleet, endpoint: FakeLamb
     endpoint.behave = padded
     arrival = ask(kind, endpoint)
     assert (arrival.outcome, set(arrival.results)) == (Outcome.OK, {0})
-
-
-# --- what did not run is repeated --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        lambda: refuse(429, "TooManyRequestsException", "Rate Exceeded."),
-        lambda: refuse(500, "ServiceException", "internal"),
-        lambda: refuse(502, "ENILimitReachedException", "no network interface"),
-        lambda: refuse(502, "EC2ThrottledException", "EC2 throttled Lambda"),
-        lambda: refuse(502, "SubnetIPAddressLimitReachedException", "no addresses"),
-        lambda: refuse(502, "ResourceNotReadyException", "the VPC connection is not there"),
-        lambda: refuse(408, "EFSMountTimeoutException", "the mount timed out"),
-        lambda: refuse(408, "EFSMountConnectivityException", "no connection to the file system"),
-        lambda: refuse(503, "ServiceUnavailableException:http://internal/", "later"),
-        lambda: refuse(409, "ResourceConflictException", "The function is being updated"),
-    ],
-)
-def test_refused_calls_are_repeated_until_they_run(
-    kind: RealFleet, endpoint: FakeLambda, refusal: Callable[[], web.Response]
-) -> None:
-    endpoint.behave = script(always(refusal), always(refusal), answer_well)
-    assert ask(kind, endpoint).outcome is Outcome.OK
-    assert len(endpoint.posts) == 3
-    assert len({post.body for post in endpoint.posts}) == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "name", "outcome"),
-    [(429, "TooManyRequestsException", Outcome.THROTTLED), (503, "ServiceUnavailable", Outcome.UNREACHABLE)],
-)
-def test_patience_ends(kind: RealFleet, endpoint: FakeLambda, status: int, name: str, outcome: Outcome) -> None:
-    endpoint.behave = always(lambda: refuse(status, name, "not now"))
-    arrival = ask(kind, endpoint)
-    assert (arrival.outcome, arrival.error) == (outcome, f"{name}: not now")
-    assert len(endpoint.posts) > 3
-
-
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "ConcurrentInvocationLimitExceeded",
-        "ReservedFunctionConcurrentInvocationLimitExceeded",
-        "FunctionInvocationRateLimitExceeded",
-        "CallerRateLimitExceeded",
-    ],
-)
-def test_which_limit_throttled_is_told(kind: RealFleet, endpoint: FakeLambda, reason: str) -> None:
-    endpoint.behave = always(lambda: refuse(429, "TooManyRequestsException", "Rate Exceeded.", Reason=reason))
-    arrival = ask(kind, endpoint)
-    assert arrival.outcome is Outcome.THROTTLED
-    assert arrival.error == f"TooManyRequestsException ({reason}): Rate Exceeded."
-
-
-def test_no_server_at_all(kind: RealFleet) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, but not listening
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with opened(kind, url) as fleet:
-            fleet.invoke([call(0, 0)])
-            (arrival,) = take_all(fleet)
-    assert arrival.outcome is Outcome.UNREACHABLE
-    assert arrival.error.startswith(f"no connection to {url}")
-
-
-# --- what may have run, or never will, is sent once --------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("status", "name"),
-    [
-        (404, "ResourceNotFoundException"),
-        (403, "AccessDeniedException"),
-        (403, "InvalidSignatureException"),
-        (400, "InvalidParameterValueException"),
-        (413, "RequestTooLargeException"),
-        (307, "Redirected"),
-    ],
-)
-def test_refused_for_good(kind: RealFleet, endpoint: FakeLambda, status: int, name: str) -> None:
-    endpoint.behave = always(lambda: refuse(status, name, "Function not found: worker"))
-    arrival = ask(kind, endpoint)
-    assert (arrival.outcome, arrival.error) == (Outcome.UNREACHABLE, f"{name}: Function not found: worker")
-    assert len(endpoint.posts) == 1
-
-
-@pytest.mark.parametrize("name", LASTING)
-def test_errors_of_the_service_that_last_are_refusals_with_advice(
-    kind: RealFleet, endpoint: FakeLambda, name: str
-) -> None:
-    endpoint.behave = always(lambda: refuse(502, name, "Lambda could not do it"))
-    arrival = ask(kind, endpoint)
-    assert arrival.outcome is Outcome.UNREACHABLE
-    assert arrival.error == f"{name}: Lambda could not do it -> {LASTING[name]}"
-    assert "\n" not in arrival.error
-    assert len(endpoint.posts) == 1
-
-
-@pytest.mark.parametrize("beginning", [b"", b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"protocol"'])
-def test_a_lost_answer_is_not_asked_for_again(kind: RealFleet, beginning: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with opened(kind, url) as fleet:
-            fleet.invoke([call(0, 0)])
-            connection, _ = listening.accept()
-            connection.recv(65536)
-            connection.sendall(beginning)
-            connection.close()
-            (arrival,) = take_all(fleet)
-            listening.settimeout(0.2)
-            with pytest.raises(TimeoutError):
-                listening.accept()
-    assert arrival.outcome is Outcome.UNREACHABLE
-    assert "the connection broke" in arrival.error
-
-
-def test_an_answer_that_never_comes_is_a_timeout_of_one_post(kind: RealFleet, endpoint: FakeLambda) -> None:
-    """A client that asked again would run, and pay for, the function once more."""
-    over = asyncio.Event()
-
-    async def say_nothing(posted: Posted) -> web.StreamResponse:
-        await over.wait()
-        return await answer_well(posted)
-
-    endpoint.behave = say_nothing
-    with opened(kind, endpoint.url, function=Function("worker", timeout_s=0.1), silence_s=0.2) as fleet:
-        fleet.invoke([call(0, 0)])
-        (arrival,) = take_all(fleet)
-        assert fleet.next(fleet.now() + 0.5) is None
-    assert (arrival.outcome, len(endpoint.posts)) == (Outcome.TIMED_OUT, 1)
-    assert "no answer within 0.3 s, longer than the function may take" in arrival.error
 
 
 # --- the function failed -----------------------------------------------------------------------------------------
