@@ -18,6 +18,7 @@ from typing import Protocol
 from orchestrator.auto.choice import AutoJob, Choice, plain, side_by_side
 from orchestrator.auto.decide import Key, Situation, decide
 from orchestrator.auto.measured import measured, seconds_a_job
+from orchestrator.auto.pace import Pace
 from orchestrator.delays import DelayProfile
 from orchestrator.delays.load_fit import fit_load
 from orchestrator.record import Header, Line
@@ -53,6 +54,8 @@ class Pilot:
     """under which the current segment is played, once one was chosen"""
     given_up: set[Key] = field(default_factory=set)
     """choices that turned out slower than uncoded"""
+    pace: Pace = field(default_factory=Pace)
+    """what a gradient really took"""
     _planned: int = 0
     _decided: Choice | None = None
     _began: int = 0
@@ -91,6 +94,8 @@ class Pilot:
             return None
         newest = measured(lines, self.job.workers, seed=self.job.seed)
         self.probes += [] if newest is None else [newest]
+        if self._planned == 1:
+            self.pace.uncoded_s = seconds_a_job(lines)
         wanted = 2 if self.job.workers >= SMALL_SHARE else 1
         if self._planned < wanted:
             return None
@@ -103,14 +108,20 @@ class Pilot:
         end. To be asked between events: mostly there is nothing to do.
         """
         rounds = len(lines) - 1
-        if self.choice is None or rounds - self._looked < self.job.models * self._every():
+        due = self.choice is not None and rounds - self._looked >= self.job.models * self._every()
+        if self.choice is None or not due or self.pace.settled:
             return None
         left = self._left(lines)
         window, self._looked = [lines[0], *lines[1 + self._looked :]], rounds
         if left < self.job.models * FEWEST_STEPS:
             return None
+        took_s = seconds_a_job(window)
+        judged = self.pace.judge(self.choice, took_s, self._uncoded(self.job.workers, ""))
+        if judged is not None:
+            self._decided = judged
+            return judged
         newest = measured(window, self.job.workers, self._slope_s() or 0.0, self.job.seed)
-        return self._decide([] if newest is None else [newest], self.choice, left, seconds_a_job(window))
+        return self._decide([] if newest is None else [newest], self.choice, left, took_s)
 
     def _decide(
         self, windows: Sequence[DelayProfile], before: Choice, left: int, took_s: float | None = None

@@ -11,11 +11,12 @@ import pytest
 from orchestrator.auto import AutoJob, Choice, Pilot, plain, side_by_side
 from orchestrator.auto.decide import Situation, decide
 from orchestrator.auto.measured import measured, pooled
+from orchestrator.auto.pace import Pace
 from orchestrator.auto.simulated import AutoSimulation, simulate_auto
 from orchestrator.delays import DelayProfile
 from orchestrator.fleets.profile_fleet import LoadModel
 from orchestrator.policies import Limits
-from orchestrator.record import Header, Heard, Line, RoundLine, Sent
+from orchestrator.record import Decoded, Header, Heard, Line, RoundLine, Sent
 from orchestrator.schemes.scheme import FloatArray
 from orchestrator.simulate import SimulationOptions, simulate
 
@@ -92,6 +93,56 @@ def test_without_a_slope_no_worker_gets_a_larger_load() -> None:
     choice = decide(job(4, 64), situation(window(16, late=0.1), slope_s=None))
     assert choice.scheme in ("uncoded", "backup", "pipeline")
     assert choice.params.get("stragglers", 0) == 0
+
+
+# --- what it really took -------------------------------------------------------------------------------------------
+
+CODED = Choice("gc", {"stragglers": 1, "code": "fractional"}, 16, "")
+
+
+@pytest.mark.parametrize(("again_s", "winner"), [(0.3, PLAIN), (0.9, CODED)], ids=["still fast", "slower by now"])
+def test_a_choice_that_is_slower_than_uncoded_was_is_held_against_it_once_more(again_s: float, winner: Choice) -> None:
+    pace = Pace(uncoded_s=0.3)
+    assert pace.judge(CODED, 0.32, PLAIN) is None, "few rounds were measured"
+    assert pace.judge(CODED, None, PLAIN) is None, "nothing was decoded"
+    back = pace.judge(CODED, 0.6, PLAIN)
+    assert back is not None
+    assert (back.key, "measures uncoded again" in back.reason) == (PLAIN.key, True)
+    judged = pace.judge(back, again_s, PLAIN)
+    assert judged is not None
+    assert judged.key == winner.key
+    assert pace.settled == (winner is PLAIN)
+    assert pace.judge(judged, 0.6, PLAIN) is None
+
+
+def play_crowded(pilot: Pilot, fast_s: float = 1.5, slow_s: float = 3.0) -> list[Choice]:
+    """Of each step, under what it was done: one worker in 16 is late, and whatever is not uncoded makes all slower."""
+    under: list[Choice] = []
+    while len(under) < pilot.job.steps:
+        segment = pilot.next_segment((len(under),))
+        choice, lines = segment.choice, [Header("", "", {}, segment.choice.workers, 1, pilot.job.steps, 0, {}, {})]
+        ended, began, at_s = False, len(under), 0.0
+        while not ended and len(under) < segment.end:
+            index = len(under) - began
+            delays_s = [1.5 if worker == len(under) % 16 else 0.5 for worker in range(choice.workers)]
+            end_s = at_s + (fast_s if choice.scheme == "uncoded" else slow_s)
+            decoded = Decoded(len(under), 0, len(under), end_s, 1, 0, 0.0, 1.0, 0.0, 0.0, 1, 0, 0.0)
+            lines.append(replace(line(index, at_s, delays_s, 1 / choice.workers, end_s), decoded=(decoded,)))
+            under.append(choice)
+            at_s, decided = end_s, pilot.watch(lines)
+            ended = decided is not None and decided.key != choice.key
+        pilot.learn(lines)
+    return under
+
+
+def test_where_everything_but_uncoded_makes_all_answers_slower_it_soon_stays_uncoded() -> None:
+    pilot = Pilot(job(1, 16, 100))
+    under = play_crowded(pilot)
+    others = [choice for choice in under if choice.scheme != "uncoded"]
+    assert others, "the delays promised a gain"
+    assert len(others) <= 17, "one look comes after a sixth of the run"
+    assert under[-1].key == PLAIN.key
+    assert pilot.pace.settled
 
 
 # --- what was measured ---------------------------------------------------------------------------------------------
