@@ -13,6 +13,9 @@ from awslambdaric.lambda_runtime_marshaller import Encoder
 from simplejson.raw_json import RawJSON  # type: ignore[import-untyped]
 
 LONG_TEXT = 4096
+MARK = b"\0"
+"""stands for a long text; in JSON control characters are escaped, so that nothing else looks like it"""
+CUT = RawJSON(MARK.decode())
 
 
 class Marshaller:
@@ -34,11 +37,13 @@ class Marshaller:
         """The reply as AWS's runtime encodes it. Raises FaultException for what is no JSON."""
         if isinstance(response, bytes):
             return response, "application/unknown"
+        texts: list[bytes] = []
         try:
-            return self._encoder.encode(with_long_texts_encoded(response)), "application/json"
+            encoded = self._encoder.encode(with_texts_cut(response, texts))
         except (TypeError, ValueError, RecursionError) as error:
             message = f"Unable to marshal response: {error}"
             raise FaultException(FaultException.MARSHAL_ERROR, message, None) from error
+        return joined(encoded.encode(), texts) if texts else encoded, "application/json"
 
     def take_refusal(self) -> str | None:
         """Why the last payload was no JSON, once; Lambda's front end refuses such a call with 400."""
@@ -46,12 +51,25 @@ class Marshaller:
         return refused
 
 
-def with_long_texts_encoded(value: Any) -> Any:
-    """The same value with long ASCII strings already encoded, so that AWS's encoder copies instead of scanning them."""
-    if isinstance(value, dict):
-        return {key: with_long_texts_encoded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [with_long_texts_encoded(item) for item in value]
-    if isinstance(value, str) and len(value) > LONG_TEXT and value.isascii():
-        return RawJSON(orjson.dumps(value).decode())
+def with_texts_cut(value: Any, texts: list[bytes]) -> Any:
+    """The same value with a mark for each long ASCII string, whose JSON goes to `texts`, past AWS's slow encoder.
+
+    What is no plain dict, list or tuple is the encoder's affair (it writes named tuples as objects, for example).
+    """
+    kind = type(value)
+    if kind is dict:
+        return {key: with_texts_cut(item, texts) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [with_texts_cut(item, texts) for item in value]
+    if kind is str and len(value) > LONG_TEXT and value.isascii():
+        texts.append(orjson.dumps(value))
+        return CUT
     return value
+
+
+def joined(encoded: bytes, texts: list[bytes]) -> bytes:
+    """JSON with the texts in place of their marks."""
+    pieces = encoded.split(MARK)
+    assert len(pieces) == len(texts) + 1, "JSON holds no bare control characters but ours"
+    parts = [part for pair in zip(pieces, texts, strict=False) for part in pair]
+    return b"".join([*parts, pieces[-1]])

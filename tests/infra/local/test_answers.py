@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+from typing import NamedTuple
 
 import pytest
 from awslambdaric.lambda_runtime_exception import FaultException
@@ -15,6 +16,14 @@ from infra.local.corruption import corrupted
 from infra.local.marshal import Marshaller
 from infra.local.names import FunctionName, function_arn, parse_name
 from infra.local.report import Report
+
+
+class Point(NamedTuple):
+    """AWS's runtime writes it as an object."""
+
+    x: str
+    y: int
+
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:worker"
 
@@ -86,12 +95,16 @@ def test_damage_changes_every_body_that_has_a_byte(body: bytes) -> None:
         "x" * 5000,
         (1, 2),
         {1: "number as key"},
+        {1: "A" * 5000, "mark": "\0", "b" * 5000: ("C" * 5000, ["D" * 5000], "\0" * 5000)},
+        Point("x" * 5000, 2),
+        [Point("x" * 5000, 2)],
     ],
 )
 def test_replies_are_byte_for_byte_what_aws_s_runtime_writes(response: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EXECUTION_ENV", "AWS_Lambda_python3.12")
-    theirs = LambdaMarshaller().marshal_response(response)
-    assert Marshaller().marshal_response(response) == theirs
+    theirs, their_type = LambdaMarshaller().marshal_response(response)
+    ours, our_type = Marshaller().marshal_response(response)
+    assert (ours if isinstance(ours, bytes) else ours.encode(), our_type) == (theirs.encode(), their_type)
 
 
 @pytest.mark.parametrize("response", [object(), {"x": {1, 2}}])
