@@ -30,7 +30,7 @@ class Fields:
     """One JSON object being read: every field is taken once, with its type, and `done()` refuses what is left."""
 
     def __init__(self, value: object, where: str) -> None:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             raise ContractError(f"{where}: expected an object, got {shown(value)}")
         self._left: dict[Any, Any] = dict(value)
         self.where = where

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
 from botocore.exceptions import BotoCoreError
@@ -26,13 +27,13 @@ class CredentialSource:
 
     async def get(self) -> ReadOnlyCredentials:
         """Credentials that are valid now. Raises CredentialTrouble."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = time.monotonic()
         if self._copy is not None and not (self._expire() and now_s - self._copied_s > RECHECK_S):
             return self._copy
         async with self._renewing:
             if self._copy is None or self._copied_s < now_s:  # not renewed while this call waited its turn
                 self._copy = await self._renewed()
-                self._copied_s = asyncio.get_running_loop().time()
+                self._copied_s = time.monotonic()
             return self._copy
 
     def forget(self, expired: ReadOnlyCredentials) -> None:

@@ -12,7 +12,7 @@ import select
 from typing import Any
 
 from orchestrator.fleets.http_dial import Dialer, NoConnection
-from orchestrator.fleets.http_reader import BadResponse, Response, ResponseReader
+from orchestrator.fleets.http_reader import BadResponse, Bodies, Response, ResponseReader
 
 __all__ = ["Broken", "HttpClient", "NoConnection", "Silent"]
 
@@ -22,7 +22,7 @@ FRESH_S = 1.0
 """A connection that was used so recently is trusted to be still open."""
 SWEEP_S = 1.0
 """between two looks for connections that are silent, or idle, for too long; at most"""
-SCRATCH_BYTES = 1 << 18
+SCRATCH_BYTES = 1 << 16
 WHOLE_BYTES = 1 << 16
 """Head and body up to this size are sent as one piece."""
 
@@ -43,6 +43,8 @@ class HttpClient:
         self.silence_s = silence_s
         self.scratch = bytearray(SCRATCH_BYTES)
         """shared by all connections: what they receive is used before another one receives"""
+        self.bodies = Bodies()
+        """where who has read a large response may give its body back"""
         self.connections: set[Connection] = set()
         self.sent_bytes = self.received_bytes = 0
         self._dialer = dialer
@@ -98,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, client: HttpClient) -> None:
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._reader = ResponseReader(client.scratch)
+        self._reader = ResponseReader(client.scratch, client.bodies)
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Response] | None = None
         self.lost = False

@@ -16,6 +16,8 @@ HEAD_BYTES = 1 << 16
 """of status line and headers, at most; trailers too"""
 BODY_BYTES = 1 << 26
 """of a body, at most: ten times what Lambda sends"""
+SPARE_BYTES = 1 << 26
+"""of bodies that nobody uses, at most"""
 HEX = frozenset(b"0123456789abcdefABCDEF")
 SWITCHING_PROTOCOLS = 101
 BODILESS = (204, 304)
@@ -51,11 +53,37 @@ class Head:
     chunked: bool
 
 
-class ResponseReader:
-    """Reads one response after the other. `scratch` may be shared by all readers of one thread."""
+class Bodies:
+    """Memory of large bodies that were read, for the next ones: new memory costs more than what is put into it."""
 
-    def __init__(self, scratch: bytearray) -> None:
-        self._scratch = memoryview(scratch)
+    def __init__(self) -> None:
+        self._spare: list[bytearray] = []
+        self._spare_bytes = 0
+
+    def take(self, size: int) -> bytearray:
+        """So many bytes, whatever they are."""
+        if not self._spare:
+            return bytearray(size)
+        body = self._spare.pop()
+        self._spare_bytes -= len(body)
+        if len(body) > size:
+            del body[size:]
+        else:
+            body.extend(bytes(size - len(body)))
+        return body
+
+    def give(self, body: bytearray) -> None:
+        """Nobody looks into it any more: there is no view of it."""
+        if self._spare_bytes + len(body) <= SPARE_BYTES:
+            self._spare.append(body)
+            self._spare_bytes += len(body)
+
+
+class ResponseReader:
+    """Reads one response after the other. `scratch` and `bodies` may be shared by all readers of one thread."""
+
+    def __init__(self, scratch: bytearray, bodies: Bodies) -> None:
+        self._scratch, self._bodies = memoryview(scratch), bodies
         self._pending = bytearray()
         """received and not used yet"""
         self._head: Head | None = None
@@ -106,7 +134,7 @@ class ResponseReader:
             self._body = self._pending[: head.length]
             del self._pending[: head.length]
             return self._finish()
-        self._body = bytearray(head.length)
+        self._body = self._bodies.take(head.length)
         self._filled = len(self._pending)
         self._body[: self._filled] = self._pending
         self._pending.clear()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -40,6 +40,7 @@ from orchestrator.fleets.credentials import CredentialSource, CredentialTrouble
 from orchestrator.fleets.early import EarlyMessages
 from orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
 from orchestrator.fleets.http_dial import Dialer, Route
+from orchestrator.fleets.http_reader import Response
 from orchestrator.fleets.inbox import Inbox
 from orchestrator.fleets.mailbox import Mailbox
 from orchestrator.fleets.refusals import Verdict
@@ -248,8 +249,7 @@ class LambdaFleet:
             credentials = await self._credentials.get()
             signed_s = self._clock.now()
             signed = self._signer.sign(target, body, credentials, signed_s)
-            head = request_head(self._route.request_line(target.path), signed, len(body))
-            response = await self._http.post(head, body)
+            response = await self._send(target, signed, body)
         except CredentialTrouble as error:
             return Answer(Verdict.EXPIRED, str(error))
         except NoConnection as error:
@@ -266,20 +266,29 @@ class LambdaFleet:
             return Answer(Verdict.UNAVAILABLE, f"{answer.reason} (this machine's clock was wrong)")
         return answer
 
+    def _send(self, target: Target, headers: Mapping[str, str], body: bytes) -> Awaitable[Response]:
+        """One request, over the connections of this fleet."""
+        return self._http.post(request_head(self._route.request_line(target.path), headers, len(body)), body)
+
     async def _read_bytes(self, call: Invocation, reply: bytes) -> Arrival:
         return await self._read(call, Answer(Verdict.ANSWERED, body=reply))
 
     async def _read(self, call: Invocation, answer: Answer) -> Arrival:
         """Reads a reply; a large one, or one whose results lie in the store, in a thread."""
-        run_in_thread = asyncio.get_running_loop().run_in_executor
         if len(answer.body) >= HEAVY_BYTES:
-            return await run_in_thread(self._readers, self._reader.read, call, answer)
+            arrival = await self._in_thread(self._reader.read, call, answer)
+            if isinstance(answer.body, bytearray):
+                self._http.bodies.give(answer.body)
+            return arrival
         parsed = self._reader.parse(call, answer)
         if isinstance(parsed, Arrival):
             return parsed
         if any(result.key is not None for result in parsed.results):
-            return await run_in_thread(self._readers, self._reader.finish, call, parsed, answer.log_result)
+            return await self._in_thread(self._reader.finish, call, parsed, answer.log_result)
         return self._reader.finish(call, parsed, answer.log_result)
+
+    def _in_thread(self, read: Callable[..., Arrival], *arguments: Any) -> Awaitable[Arrival]:
+        return asyncio.get_running_loop().run_in_executor(self._readers, read, *arguments)
 
     async def _open(self) -> HttpClient:
         return HttpClient(Dialer(self._route), self._silence_s)

@@ -81,12 +81,17 @@ class Report:
     @classmethod
     def of(cls, log_result: str) -> Report:
         """Zeros where there is no report."""
+        if not log_result:
+            return NO_REPORT
         tail = _decoded(log_result[-REPORT_CHARACTERS:])
         found = REPORT.search(tail, max(0, tail.rfind("REPORT RequestId")))
         if found is None:
             return cls()
         duration, billed, memory, used, init = found.groups()
         return cls(float(duration) / 1e3, float(billed) / 1e3, int(memory), int(used), init is not None)
+
+
+NO_REPORT = Report()
 
 
 class ReplyReader:
@@ -188,7 +193,7 @@ class ReplyReader:
 
 def ended(call: Invocation, outcome: Outcome, error: str, report: Report | None = None) -> Arrival:
     """The arrival of an invocation without results."""
-    report = report or Report()
+    report = report or NO_REPORT
     return Arrival(
         round=call.round,
         worker=call.worker,

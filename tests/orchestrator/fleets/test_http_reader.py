@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.fleets.http_reader import BODY_BYTES, HEAD_BYTES, BadResponse, Response, ResponseReader
+from orchestrator.fleets import http_reader
+from orchestrator.fleets.http_reader import BODY_BYTES, HEAD_BYTES, BadResponse, Bodies, Response, ResponseReader
 
 SCRATCH = 64
 
 
 def feed(raw: bytes, cuts: list[int] | None = None, *, ends: bool = False) -> list[Response]:
     """All responses of one connection whose bytes come in pieces; `ends`: the server then hangs up."""
-    reader = ResponseReader(bytearray(SCRATCH))
+    reader = ResponseReader(bytearray(SCRATCH), Bodies())
     found: list[Response] = []
     bounds = sorted({0, len(raw), *(cut for cut in cuts or () if cut < len(raw))})
     for start, end in pairwise(bounds):
@@ -150,7 +151,7 @@ def test_what_is_refused(raw: bytes, problem: str) -> None:
 
 
 def test_a_large_body_stays_where_it_was_received() -> None:
-    reader = ResponseReader(bytearray(SCRATCH))
+    reader = ResponseReader(bytearray(SCRATCH), Bodies())
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
     reader.buffer()[: len(head)] = head
     assert reader.received(len(head)) is None
@@ -160,3 +161,32 @@ def test_a_large_body_stays_where_it_was_received() -> None:
     response = reader.received(1000)
     assert response is not None
     assert place.obj is response.body
+
+
+@pytest.mark.parametrize("sizes", [(300, 200), (200, 300), (300, 300), (300, 100, 500)])
+def test_a_body_that_was_given_back_is_filled_anew(sizes: tuple[int, ...]) -> None:
+    """Nothing of the response that it held before is seen, whichever of the two was longer."""
+    bodies, memory = Bodies(), set[int]()
+    for number, size in enumerate(sizes):
+        reader, content = ResponseReader(bytearray(SCRATCH), bodies), bytes([65 + number]) * size
+        raw, response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (size, content), None
+        while raw:
+            target = reader.buffer()
+            count = min(len(target), len(raw))
+            target[:count], raw = raw[:count], raw[count:]
+            del target
+            response = reader.received(count)
+        assert response is not None
+        assert bytes(response.body) == content
+        memory.add(id(response.body))
+        bodies.give(response.body)
+    assert len(memory) == 1
+
+
+def test_little_memory_is_kept_for_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_reader, "SPARE_BYTES", 250)
+    bodies, given = Bodies(), [bytearray(100) for _ in range(4)]
+    for body in given:
+        bodies.give(body)
+    taken = [bodies.take(100) for _ in range(4)]
+    assert sum(any(body is each for each in given) for body in taken) == 2
