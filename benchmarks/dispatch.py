@@ -1,11 +1,12 @@
-"""What it costs to invoke many workers at once: our fleet, stock boto3 and a raw socket client, on one light endpoint.
+"""What it costs to invoke many workers at once: our fleet, the same over aiohttp, stock boto3, a raw socket client.
 
-Every worker answers after 300 ms, so what a round takes beyond that is the client's own time. Each client runs in a
-process of its own, warmed up by one round. Bounds: our overhead, in the best of a few rounds, at most 1/5 of boto3's at
-256 workers and 1/8 at 1,000, and 0.15 ms of processor time for each invocation (median); the exit status says whether
-they held. Then the same over TLS, and 256 tasks that do nothing on other systems, when they are installed.
+Every worker of one light endpoint answers after 300 ms, so what a round takes beyond that is the client's own time.
+Each client runs in a process of its own, warmed up by one round. Bounds: our overhead, in the best of a few rounds, at
+most 1/5 of boto3's at 256 workers and 1/8 at 1,000, and 0.15 ms of processor time for each invocation (median); the
+exit status says whether they held. Then the same over TLS, and 256 tasks that do nothing on other systems, when they
+are installed.
 
-    python -m benchmarks.dispatch [--peers PYTHON]     an interpreter that has lithops or ray, if this one has not
+    python -m benchmarks.dispatch [--peers PYTHON]     an interpreter that has lithops or ray; see `peers.py`
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import datetime
 import ipaddress
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,11 +27,14 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.aiohttp_fleet import AiohttpFleet
 from benchmarks.light_lambda import RUN, Requests, invocations, light_lambda
+from benchmarks.peers import PEERS, peers_python, time_of
 from orchestrator.fleets.boto3_fleet import Boto3Fleet
 from orchestrator.fleets.calling import Function, request_body
 from orchestrator.fleets.http_dial import allow_descriptors
 from orchestrator.fleets.lambda_fleet import LambdaFleet
+from orchestrator.fleets.warming import memory_settled
 from orchestrator.store import MemoryStore
 
 DELAY_S = 0.3
@@ -40,33 +43,8 @@ MOST_CPU_MS = 0.15
 THREADS = 256
 """of boto3"""
 NOTHING_TASKS = 256
-PEERS = {
-    "Lithops, localhost version 1": """
-import lithops, time
-executor = lithops.FunctionExecutor(config={"lithops": {"backend": "localhost", "storage": "localhost",
-    "monitoring_interval": 0.05}, "localhost": {"version": 1}}, log_level="ERROR")
-def nothing(index):
-    return index
-def play():
-    executor.map(nothing, range(TASKS)); assert executor.get_result() == list(range(TASKS))
-""",
-    "Ray": """
-import ray, time
-ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False)
-nothing = ray.remote(lambda index: index)
-def play():
-    assert ray.get([nothing.remote(index) for index in range(TASKS)]) == list(range(TASKS))
-""",
-}
-TIMED = """
-TASKS = {tasks}
-{setting}
-play()
-times = []
-for _ in range(3):
-    start = time.perf_counter(); play(); times.append(time.perf_counter() - start)
-print("seconds", min(times))
-"""
+OVER = {"ours": LambdaFleet, "aiohttp": AiohttpFleet}
+"""our fleet, by HTTP client"""
 
 Play = Callable[[int], None]
 """One round, by its number."""
@@ -86,8 +64,8 @@ class Cost:
 
 def fleet_rounds(kind: str, url: str, count: int) -> Play:
     """Rounds of one of the fleets."""
-    if kind == "ours":
-        fleet: Any = LambdaFleet(Function("worker"), Requests(), MemoryStore(), run=RUN, endpoint_url=url)
+    if kind in OVER:
+        fleet: Any = OVER[kind](Function("worker"), Requests(), MemoryStore(), run=RUN, endpoint_url=url)
     else:
         fleet = Boto3Fleet(
             Function("worker"), Requests(), MemoryStore(), run=RUN, endpoint_url=url, threads=min(count, THREADS)
@@ -142,11 +120,12 @@ def measure(kind: str, url: str, count: int, rounds: int, authority: str | None 
     play = raw_rounds(url, count) if kind == "raw" else fleet_rounds(kind, url, count)
     play(0)
     walls, cpus = [], []
-    for round in range(1, rounds + 1):
-        wall, cpu = time.perf_counter(), time.process_time()
-        play(round)
-        walls.append(time.perf_counter() - wall)
-        cpus.append(time.process_time() - cpu)
+    with memory_settled():  # as a run does
+        for round in range(1, rounds + 1):
+            wall, cpu = time.perf_counter(), time.process_time()
+            play(round)
+            walls.append(time.perf_counter() - wall)
+            cpus.append(time.process_time() - cpu)
     return Cost((min(walls) - DELAY_S) * 1e3, (median(walls) - DELAY_S) * 1e3, median(cpus) / count * 1e3)
 
 
@@ -157,8 +136,8 @@ def apart(*arguments: Any) -> Cost:
 
 
 def compare(count: int) -> list[str]:
-    """Prints the three clients side by side; the bounds that were missed."""
-    rounds = {"ours": 12, "boto3": 5, "raw": 8}
+    """Prints the clients side by side; the bounds that were missed."""
+    rounds = {"ours": 12, "aiohttp": 8, "boto3": 5, "raw": 8}
     with light_lambda(DELAY_S) as url:
         costs = {kind: apart(kind, url, count, rounds[kind]) for kind in rounds}
     show(count, costs)
@@ -172,7 +151,7 @@ def over_tls(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         certificate = make_certificate(Path(folder))
         with light_lambda(DELAY_S, certificate=certificate) as url:
-            costs = {kind: apart(kind, url, count, 5, str(certificate)) for kind in ("ours", "boto3")}
+            costs = {kind: apart(kind, url, count, 5, str(certificate)) for kind in ("ours", "aiohttp", "boto3")}
     show(count, {f"{kind}, TLS": cost for kind, cost in costs.items()})
 
 
@@ -208,37 +187,21 @@ def make_certificate(folder: Path) -> Path:
     return path
 
 
-def nothing_tasks(python: str) -> None:
+def nothing_tasks(python: Path) -> None:
     """How long other systems take for tasks that do nothing, beside ours over the light endpoint."""
     with light_lambda() as url:
         ours = apart("ours", url, NOTHING_TASKS, 12)
     ours_ms = ours.best_ms + DELAY_S * 1e3
     print(f"\n{NOTHING_TASKS} tasks that do nothing, ms\n{'ours, light endpoint':32} {ours_ms:10.1f}")
-    for name, setting in PEERS.items():
-        program = TIMED.format(tasks=NOTHING_TASKS, setting=setting)
-        try:
-            ended = subprocess.run(
-                [python, "-c", program], capture_output=True, text=True, timeout=90, check=False, env=with_first(python)
-            )
-        except subprocess.TimeoutExpired:
-            print(f"{name:32} took longer than 90 s")
-            continue
-        said = [line.split()[1] for line in ended.stdout.splitlines() if line.startswith("seconds ")]
-        if said:
-            print(f"{name:32} {float(said[0]) * 1e3:10.1f}   {float(said[0]) * 1e3 / ours_ms:.0f} times ours")
-        else:
-            reason = (ended.stderr.strip().splitlines() or ["no answer"])[-1]
-            print(f"{name:32} not measured: {reason}")
-
-
-def with_first(python: str) -> dict[str, str]:
-    """The environment in which `python` is that one: Lithops starts its workers so."""
-    return {**os.environ, "PATH": f"{Path(python).absolute().parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    for name in PEERS:
+        found = time_of(name, NOTHING_TASKS, python)
+        told = found if isinstance(found, str) else f"{found * 1e3:10.1f}   {found * 1e3 / ours_ms:.0f} times ours"
+        print(f"{name:32} {told}", flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="interpreter for Lithops and Ray")
+    parser.add_argument("--peers", type=Path, default=peers_python(), metavar="PYTHON", help="has Lithops and Ray")
     arguments = parser.parse_args()
     print(f"{'n':>6} {'client':10} {'beyond, ms':>12} {'median':>10} {'CPU/call, ms':>13} {'of boto3':>9}")
     missed = [line for count in BOUNDS for line in compare(count)]
