@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -12,20 +11,18 @@ from safetensors.torch import load_file
 from cli.demo.reference import Reference
 from cli.places import open_bucket
 from cli.preparation import prepare_job
+from infra.local import DelayPlan, Emulator
 from orchestrator.api import Materials
-from orchestrator.delays import DelayProfile
-from orchestrator.delays.formats import save_profile
 from orchestrator.job_file import load_job
 from orchestrator.record import Header, read_record
 from tests.cli.conftest import Gradmux
 
 JOB = """
 name = "early"
-cluster = { workers = 4, invoke = "INVOKE" }
+cluster = { workers = 4, invoke = "INVOKE", backend = "aws", bucket = "far-away" }
 scheme = { name = "gc-partial", m = 1, s = 1, code = "CODE" }
 data = { train = "digits:train", batch_size = 96 }
 training = { steps = 2 }
-emulator = { delays = "delays.npz" }
 models = [{ name = "mlp", factory = "early_models:mlp", optimizer = { name = "Adam", lr = 1e-2 } }]
 """
 MODELS = """
@@ -39,12 +36,13 @@ SLOPE_S = 1.0
 
 
 @pytest.mark.parametrize(("code", "invoke"), [("cyclic", "request"), ("fractional", "request"), ("cyclic", "event")])
-def test_each_worker_is_heard_twice_and_in_order(gradmux: Gradmux, tmp_path: Path, code: str, invoke: str) -> None:
-    save_profile(DelayProfile(np.full((1, 4), 0.3), slope_s=SLOPE_S), tmp_path / "delays.npz")
+def test_each_worker_is_heard_twice_and_in_order(
+    gradmux: Gradmux, account: Emulator, tmp_path: Path, code: str, invoke: str
+) -> None:
+    account.set_delays(DelayPlan.of([[0.3] * 4], slope_s=SLOPE_S))
     (tmp_path / "early_models.py").write_text(MODELS)
     job = tmp_path / "job.toml"
-    text = JOB.replace("CODE", code).replace("INVOKE", invoke)
-    job.write_text(text.replace("delays.npz", str(tmp_path / "delays.npz")))
+    job.write_text(JOB.replace("CODE", code).replace("INVOKE", invoke))
     ran = gradmux("submit", job, "--json")
     assert ran.code == 0, ran.err
     lines = list(read_record(Path(ran.document["record"])))

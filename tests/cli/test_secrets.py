@@ -8,11 +8,10 @@ from typing import Any
 import boto3
 import pytest
 
-from infra.local import Emulator, EmulatorConfig, FaultKind, FaultPlan, FaultRate
-from tests.cli.conftest import Gradmux
+from infra.local import Emulator, FaultKind, FaultPlan, FaultRate
+from tests.cli.conftest import BUCKET, Gradmux
 from tests.cli.test_submit import GC, JOB, MODELS
 
-WORKERS = 6
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "AKIAVERYMUCHMYOWN000",
     "AWS_SECRET_ACCESS_KEY": "very-secret-access-key",
@@ -22,28 +21,25 @@ SECRETS = {
 
 
 def bodies(s3: Any) -> dict[str, bytes]:
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket="far-away")
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
     keys = [each["Key"] for page in pages for each in page.get("Contents", [])]
-    return {key: s3.get_object(Bucket="far-away", Key=key)["Body"].read() for key in keys}
+    return {key: s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
 
 
 @pytest.mark.parametrize("faults", ["", "expired"])
 def test_no_secret_is_written(
-    gradmux: Gradmux, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, faults: str
+    gradmux: Gradmux, account: Emulator, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, faults: str
 ) -> None:
     (tmp_path / "small_models.py").write_text(MODELS)
     (tmp_path / "job.toml").write_text(JOB)
-    there = ["cluster.backend=aws", "cluster.bucket=far-away", "cluster.patience_s=0.5", "cluster.attempts=1"]
+    there = ["cluster.backend=aws", f"cluster.bucket={BUCKET}", "cluster.patience_s=0.5", "cluster.attempts=1"]
     words = [word for each in (GC, "training.steps=2", *there) for word in ("--set", each)]
-    with Emulator(EmulatorConfig(warm=WORKERS)) as emulator:
-        for name, value in {**emulator.environment(), **SECRETS}.items():
-            monkeypatch.setenv(name, value)
-        s3 = boto3.client("s3")
-        s3.create_bucket(Bucket="far-away")
-        if faults:
-            emulator.set_faults(FaultPlan(rates=(FaultRate(FaultKind.EXPIRED, 1.0),)))
-        ran = gradmux("submit", tmp_path / "job.toml", *words, "-vv")
-        written = bodies(s3)
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    if faults:
+        account.set_faults(FaultPlan(rates=(FaultRate(FaultKind.EXPIRED, 1.0),)))
+    ran = gradmux("submit", tmp_path / "job.toml", *words, "-vv")
+    written = bodies(boto3.client("s3"))
     assert ran.code == (5 if faults else 0), ran.err
     written |= {str(path): path.read_bytes() for path in home.rglob("*") if path.is_file()}
     written |= {"stdout": ran.out.encode(), "stderr": ran.err.encode()}

@@ -135,7 +135,7 @@ def test_ctrl_c_while_the_emulator_starts(shell: CommandLine) -> None:
 
 
 def test_the_demo_in_the_middle(shell: CommandLine) -> None:
-    with shell.start(["demo"]) as running:
+    with shell.start(["demo", "--quick"]) as running:
         mid_run(shell, running)
         running.send(signal.SIGINT, to_group=True)
         ended = running.end()
