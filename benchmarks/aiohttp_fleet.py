@@ -5,7 +5,6 @@ Everything but the sending of one request is that of `LambdaFleet`: requests, si
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,10 +23,9 @@ class AiohttpClient:
         self.session = session
         self.bodies = Bodies()
         self.sent_bytes = self.received_bytes = 0
-        self._closing: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        self._closing = asyncio.get_running_loop().create_task(self.session.close())
+        """The fleet closes the session itself, and waits for it."""
 
 
 class AiohttpFleet(LambdaFleet):
@@ -46,6 +44,10 @@ class AiohttpFleet(LambdaFleet):
                 auto_decompress=False,
             )
         )
+
+    def close(self) -> None:
+        self._background.run(self._http.session.close())
+        super().close()
 
     async def _send(self, target: Target, headers: Mapping[str, str], body: bytes) -> Response:
         url = self._urls.get(target.path)

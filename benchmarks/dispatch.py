@@ -62,8 +62,8 @@ class Cost:
     """of the client's process, for each invocation, median"""
 
 
-def fleet_rounds(kind: str, url: str, count: int) -> Play:
-    """Rounds of one of the fleets."""
+def fleet_rounds(kind: str, url: str, count: int) -> tuple[Play, Callable[[], None]]:
+    """Rounds of one of the fleets, and what closes it."""
     if kind in OVER:
         fleet: Any = OVER[kind](Function("worker"), Requests(), MemoryStore(), run=RUN, endpoint_url=url)
     else:
@@ -76,7 +76,7 @@ def fleet_rounds(kind: str, url: str, count: int) -> Play:
         arrivals = list(iter(lambda: fleet.next(None), None))
         assert [arrival.slots for arrival in arrivals] == [(0,)] * count, arrivals[0].error
 
-    return play
+    return play, fleet.close
 
 
 def raw_rounds(url: str, count: int) -> Play:
@@ -117,7 +117,7 @@ def measure(kind: str, url: str, count: int, rounds: int, authority: str | None 
     allow_descriptors()
     os.environ |= {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_REGION": "us-east-1"}
     os.environ |= {} if authority is None else {"AWS_CA_BUNDLE": authority}
-    play = raw_rounds(url, count) if kind == "raw" else fleet_rounds(kind, url, count)
+    play, close = (raw_rounds(url, count), None) if kind == "raw" else fleet_rounds(kind, url, count)
     play(0)
     walls, cpus = [], []
     with memory_settled():  # as a run does
@@ -126,6 +126,8 @@ def measure(kind: str, url: str, count: int, rounds: int, authority: str | None 
             play(round)
             walls.append(time.perf_counter() - wall)
             cpus.append(time.process_time() - cpu)
+    if close is not None:
+        close()
     return Cost((min(walls) - DELAY_S) * 1e3, (median(walls) - DELAY_S) * 1e3, median(cpus) / count * 1e3)
 
 

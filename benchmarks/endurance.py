@@ -1,6 +1,6 @@
 """Long runs stay small and fast: memory, descriptors and threads over 5,000 rounds, time per round at both ends.
 
-    python -m benchmarks.endurance [--rounds 5000] [--invocations 2000]
+    python -m benchmarks.endurance [--rounds 5000] [--invocations 5000]
 
 The first part plays rounds in virtual time, with the real loop, record and checkpoints on disk; the second one invokes
 real workers of the emulator through the real fleet and store. Ratios compare the last tenth of a run with its second.
@@ -111,7 +111,7 @@ def emulated(folder: Path, invocations: int) -> Gauge:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=5000)
-    parser.add_argument("--invocations", type=int, default=2000)
+    parser.add_argument("--invocations", type=int, default=5000)
     arguments = parser.parse_args()
     parts: list[tuple[str, Callable[[Path], str]]] = [
         (f"{arguments.rounds} rounds in virtual time", lambda folder: _told(virtual(folder, arguments.rounds))),
