@@ -1,8 +1,9 @@
 """POSTs over kept connections, one at a time on each, and exactly one per call.
 
-Over aiohttp the whole fleet takes 2.0 to 2.4 times the processor time for each call (docs/performance.md). Knows nothing
-of Lambda or signatures: heads come ready made. Errors say whether the request may have run: `NoConnection` that it did
-not, `Broken` and `Silent` that nobody knows. Runs in one event loop. Read next: `http_dial.py`, `http_reader.py`.
+Over aiohttp the whole fleet takes 2.0 to 2.4 times the processor time for each call (docs/performance.md). Knows
+nothing of Lambda or signatures: heads come ready made. Errors say whether the request may have run: `NoConnection` that
+it did not, `Broken` and `Silent` that nobody knows. Runs in one event loop. Read next: `http_dial.py`,
+`http_reader.py`.
 """
 
 from __future__ import annotations
