@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -100,9 +102,12 @@ def test_a_missing_bucket_is_a_preflight_error(aws_environment: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("aws_environment")
 def test_a_store_that_does_not_answer_can_be_resumed() -> None:
-    store = S3Store(BUCKET, endpoint_url="http://127.0.0.1:1", patience_s=0.2)
-    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
-        store.put("k", b"v")
+    with socket.socket() as taken:  # and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        store = S3Store(BUCKET, endpoint_url=f"http://{address}", patience_s=0.2)
+        with pytest.raises(StoreUnavailable, match=re.escape(address)):
+            store.put("k", b"v")
 
 
 def test_no_credentials_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
