@@ -7,32 +7,23 @@ Read next: `pilot.py`, which asks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from orchestrator.auto.choice import AutoJob, Choice, plain
 from orchestrator.auto.measured import pooled
 from orchestrator.delays import DelayProfile
 from orchestrator.evaluate import grids
-from orchestrator.policies import Limits
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.simulate import SimulationOptions, simulate
-from orchestrator.tune.material import Material, prepare
-from orchestrator.tune.options import TuneOptions
+from orchestrator.tune.fitting import FITS, play_fitting
+from orchestrator.tune.material import prepare
+from orchestrator.tune.options import FITTING, TuneOptions
 from orchestrator.tune.search import batches, rank, try_all
 
 FEWEST_ROUNDS = 5
 """measured rounds below which nothing is decided"""
 GAIN = 0.05
 """a change must promise at least this share less time: measured delays are only a sample"""
-FITS = 0.1
-"""what fits itself to the delays is taken although a fixed choice promises up to this share less time: that is a
-promise of the best among hundreds on one sample, and it holds as long as the delays stay the same"""
-FITTING = "pipeline-auto"
 SCHEMES = ("uncoded", "gc", "backup", "pipeline")
 """without the sequential ones, which take long to search while the job waits: where they are allowed, models overlap"""
 JUDGED_JOBS = 60
@@ -115,7 +106,8 @@ def candidates(job: AutoJob, now: Situation) -> tuple[dict[Key, Choice], float]:
         batch, total_s = tried[place].batch, float(tried[place].total_s[column])
         found.append(Choice(batch.scheme, batch.params(column), batch.workers, "", total_s / options.jobs))
     if options.max_load is None:
-        found.append(_fitting(job, material, options))
+        total_s = play_fitting(material, options).total_s
+        found.append(Choice(FITTING, {}, job.workers, "", total_s / options.jobs))
     return {choice.key: choice for choice in found}, float(material.delays_s.max(axis=1).mean())
 
 
@@ -137,25 +129,6 @@ def _numbers(job: AutoJob) -> tuple[int, ...]:
     shares = {job.concurrency // parts for parts in range(1, 2 * job.models + 1)}
     sizes = {*grids.steps(job.workers, STEP), *shares, job.workers}
     return tuple(sorted(size for size in sizes if 1 <= size <= job.workers))
-
-
-def _fitting(job: AutoJob, material: Material, options: TuneOptions) -> Choice:
-    """`pipeline-auto`, which starts with no knowledge of the delays, in the loop itself."""
-    delays_s = _dealt(material.delays_s, options.jobs, job.seed)
-    limits = Limits(concurrency=job.concurrency)
-    played = SimulationOptions(options.jobs, job.models, limits=limits, load=material.load, seed=job.seed)
-    total_s = simulate(delays_s, FITTING, {}, played).total_s
-    return Choice(FITTING, {}, job.workers, "", total_s / options.jobs)
-
-
-def _dealt(delays_s: FloatArray, rounds: int, seed: int) -> FloatArray:
-    """(rounds, columns) the rows again and again, each time with their columns in another order.
-
-    So what learns from the past may use what persists, but cannot learn the rows by heart.
-    """
-    rng = np.random.default_rng((seed, 2))
-    laps = [delays_s[:, rng.permutation(delays_s.shape[1])] for _ in range(math.ceil(rounds / len(delays_s)))]
-    return np.concatenate(laps)[:rounds]
 
 
 def _best(choices: Sequence[Choice]) -> Choice:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from orchestrator.evaluate import Batch, Played
+from orchestrator.evaluate.bits import IntArray
 from orchestrator.prices import OBJECTS, REQUESTS
 from orchestrator.schemes.scheme import FloatArray
 from orchestrator.tune.options import TuneOptions
@@ -16,12 +17,19 @@ from orchestrator.tune.options import TuneOptions
 
 def cost_usd(batch: Batch, played: Played, options: TuneOptions) -> FloatArray:
     """(columns,) dollars for all jobs."""
-    prices = options.prices
-    gb_s = played.billed_s * (options.memory_mb / 1024)
     reads = played.invocations * _jobs_per_invocation(batch)
+    return np.asarray(usd(played.billed_s, played.invocations, reads, options), dtype=np.float64)
+
+
+def usd(
+    billed_s: FloatArray | float, invocations: IntArray | int, reads: FloatArray | float, options: TuneOptions
+) -> FloatArray | float:
+    """Dollars for all jobs; `reads`: snapshots that invocations read from S3."""
+    prices = options.prices
+    gb_s = billed_s * (options.memory_mb / 1024)
     return (
         gb_s * prices.gb_s
-        + played.invocations / REQUESTS * prices.million_requests
+        + invocations / REQUESTS * prices.million_requests
         + options.jobs / OBJECTS * prices.thousand_puts
         + reads / OBJECTS * prices.thousand_gets
     )

@@ -12,8 +12,10 @@ from orchestrator.errors import ConfigError
 from orchestrator.policies import Earliest, WaitPolicy
 from orchestrator.prices import PRICES, Prices
 
-SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline")
-"""exact schemes that the evaluator covers; approximate and lazy ones change what is learned, not only when"""
+FITTING = "pipeline-auto"
+"""the scheme that fits itself to the delays: played by the loop, not evaluated"""
+SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline", FITTING)
+"""exact schemes; approximate and lazy ones change what is learned, not only when"""
 Objective = Literal["time", "cost"]
 
 

@@ -8,6 +8,8 @@ Knows no schemes. Read next: `tuner.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from orchestrator.evaluate import Batch
@@ -46,9 +48,8 @@ class Finalists:
 class Resampled:
     """Totals and costs of all finalists on each resampled profile."""
 
-    def __init__(self, finalists: Finalists, material: Material, options: TuneOptions) -> None:
-        rng = np.random.default_rng((options.seed, 1))
-        drawn = [resample(material, options.jobs, rng) for _ in range(options.resamples)]
+    def __init__(self, finalists: Finalists, drawn: Sequence[Material], options: TuneOptions) -> None:
+        """`drawn`: the resampled profiles."""
         played = [finalists.play(each, options) for each in drawn]
         self.total_s: FloatArray = np.array([total_s for total_s, _ in played])
         """(resamples, finalists)"""
@@ -60,6 +61,10 @@ class Resampled:
         total_s = self.total_s[:, finalist]
         low_s, high_s = np.quantile(total_s, (0.05, 0.95))
         return Spread(float(total_s.mean()), float(total_s.std()), float(low_s), float(high_s))
+
+    def values(self, options: TuneOptions) -> FloatArray:
+        """(resamples, finalists) what is to be least."""
+        return self.total_s if options.objective == "time" else self.cost_usd
 
     def best(self, options: TuneOptions) -> int:
         """The finalist to take."""

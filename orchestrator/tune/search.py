@@ -16,7 +16,7 @@ from orchestrator.policies import Limits, Mu
 from orchestrator.schemes.scheme import FloatArray
 from orchestrator.tune.material import Material
 from orchestrator.tune.money import cost_usd
-from orchestrator.tune.options import TuneOptions
+from orchestrator.tune.options import FITTING, TuneOptions
 
 STEPS = {"pipeline": 0.125, "sr-sgc": 1.0, "m-sgc": 1.0}
 """n grows by this share at most; the sequential schemes, which take longest to evaluate, double it"""
@@ -71,7 +71,7 @@ def batches(material: Material, options: TuneOptions) -> list[Batch]:
     found = [
         batch
         for scheme in options.schemes
-        if not (by_mu and scheme == "backup")
+        if scheme != FITTING and not (by_mu and scheme == "backup")
         for workers in workers_for(scheme, material, options)
         for batch in grids.for_tuning(
             scheme, workers, models=options.models, max_load=options.max_load or workers, by_mu=by_mu

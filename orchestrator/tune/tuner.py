@@ -2,7 +2,8 @@
 
     1. evaluate everything worth trying on the profile         search.py
     2. compare the best few over resampled profiles            robust.py
-    3. take the best that is robust, cross-validate, and report it beside the baselines
+    3. play what fits itself to the delays on the same         fitting.py
+    4. take the best that is robust, cross-validate, and report it beside the baselines
 
 It reports the best even when that is `uncoded`. Read next: `search.py`.
 """
@@ -17,14 +18,16 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from orchestrator.delays import DelayProfile
+from orchestrator.errors import ConfigError
 from orchestrator.evaluate import Evaluator
 from orchestrator.policies import Earliest, Mu
 from orchestrator.schemes.scheme import FloatArray
 from orchestrator.tune import search
+from orchestrator.tune.fitting import FITS, allowed, fitting
 from orchestrator.tune.material import Material, prepare
-from orchestrator.tune.options import TuneOptions
+from orchestrator.tune.options import FITTING, TuneOptions
 from orchestrator.tune.result import Choice, CrossValidation, Spread, TuneResult
-from orchestrator.tune.robust import Finalists, Resampled, cross_validate
+from orchestrator.tune.robust import Finalists, Resampled, cross_validate, resample
 from orchestrator.tune.search import Tried
 
 FINALISTS = 40
@@ -33,6 +36,8 @@ CLOSE = 0.06
 """only what is within this share of the best on the profile"""
 TOLERABLE_LOSS = 0.05
 """by cross-validation, above which the profile counts as too short for its choice"""
+FEW = 5
+"""resampled profiles on which what fits itself to the delays is played, beside the best fixed choice"""
 PARETO = 24
 """points of the front that are reported, at most"""
 Point = TypeVar("Point")
@@ -49,41 +54,67 @@ def tune(profile: DelayProfile, options: TuneOptions | None = None) -> TuneResul
     options = options or TuneOptions()
     material = prepare(profile, options)
     tuning = _Tuning(material, options)
-    best, spreads, validation = tuning.choose()
+    tuning.choose()
     return TuneResult(
-        best=tuning.choice(best, spreads),
-        choices=tuning.by_scheme(best, spreads),
-        pareto=tuning.pareto(spreads),
+        best=tuning.best,
+        choices=tuning.by_scheme(),
+        pareto=tuning.pareto(),
         baselines=tuning.baselines(),
-        evaluated=sum(each.batch.size for each in tuning.tried),
+        evaluated=sum(each.batch.size for each in tuning.tried) + (tuning.fitting is not None),
         elapsed_s=time.perf_counter() - started,
         objective=options.objective,
         models=options.models,
         concurrency=material.concurrency,
-        warnings=(*material.warnings, *_doubts(validation)),
-        cross_validation=validation,
+        warnings=(*material.warnings, *tuning.doubts()),
+        cross_validation=tuning.validation,
     )
 
 
 class _Tuning:
-    """What was tried on one profile, ranked."""
+    """What was tried on one profile, ranked, and what is chosen of it."""
+
+    best: Choice
 
     def __init__(self, material: Material, options: TuneOptions) -> None:
         self._material, self._options = material, options
         self.tried = search.try_all(search.batches(material, options), material, options)
-        self._ranked = search.rank(self.tried, options)
+        self._ranked = search.rank(self.tried, options) if self.tried else []
+        self._spreads: dict[Pick, Spread] = {}
+        self.validation: CrossValidation | None = None
+        self.fitting: Choice | None = None
+        """what fits itself to the delays, if it may be chosen"""
+        if not (self.tried or allowed(options)):
+            raise ConfigError(f"nothing fits: {', '.join(options.schemes)} under these bounds has no parameters to try")
 
-    def choose(self) -> tuple[Pick, dict[Pick, Spread], CrossValidation | None]:
-        """The best pick, how the finalists' times vary, and what cross-validation says."""
+    def choose(self) -> None:
+        """The best fixed choice, or what fits itself to the delays where that comes near it."""
+        rng = np.random.default_rng((self._options.seed, 1))
+        drawn = [resample(self._material, self._options.jobs, rng) for _ in range(self._options.resamples)]
+        fixed, fixed_values = self._fixed(drawn) if self._ranked else (None, np.full(max(len(drawn), 1), np.inf))
+        if fixed is not None:
+            self.best = fixed
+        if not allowed(self._options):
+            return
+        few = drawn[:FEW]
+        found = fitting(self._material, few, self._options)
+        self.fitting = found.choice
+        if float(found.values.mean()) * (1.0 - FITS) <= float(fixed_values[: max(len(few), 1)].mean()):
+            self.best = found.choice
+
+    def _fixed(self, drawn: list[Material]) -> tuple[Choice, FloatArray]:
+        """The best fixed choice, and its values on the resampled profiles (or on the profile itself, without any)."""
         finalists = Finalists(self.tried, self._close())
         rivals = {self.tried[place].batch.scheme for place, _ in finalists.picks}
         of_rivals = [each for each in self.tried if each.batch.scheme in rivals]
-        validation = cross_validate(of_rivals, self._material, self._options)
-        if not self._options.resamples:
-            return self._ranked[0], {}, validation
-        resampled = Resampled(finalists, self._material, self._options)
-        spreads = {pick: resampled.spread(place) for place, pick in enumerate(finalists.picks)}
-        return finalists.picks[resampled.best(self._options)], spreads, validation
+        self.validation = cross_validate(of_rivals, self._material, self._options)
+        if not drawn:
+            self._picked = self._ranked[0]
+            return self._choice(self._picked), np.array([self._value(self._picked)])
+        resampled = Resampled(finalists, drawn, self._options)
+        self._spreads = {pick: resampled.spread(place) for place, pick in enumerate(finalists.picks)}
+        place = resampled.best(self._options)
+        self._picked = finalists.picks[place]
+        return self._choice(self._picked), resampled.values(self._options)[:, place]
 
     def _close(self) -> list[Pick]:
         """The best few that are close to the very best."""
@@ -102,29 +133,48 @@ class _Tuning:
 
     # --- reports -----------------------------------------------------------------------------------
 
-    def choice(self, pick: Pick, spreads: dict[Pick, Spread]) -> Choice:
+    def _choice(self, pick: Pick) -> Choice:
         """What is told of one pick."""
-        return self.choices([pick], spreads)[0]
+        return self._choices([pick])[0]
 
-    def choices(self, picks: Iterable[Pick], spreads: dict[Pick, Spread]) -> tuple[Choice, ...]:
+    def _choices(self, picks: Iterable[Pick]) -> list[Choice]:
         """What is told of some picks, in their order."""
         evaluator = search.evaluator(self._material, self._options)
-        return tuple(
-            _choice(self.tried[place], column, evaluator, spreads.get((place, column))) for place, column in picks
-        )
+        return [
+            _choice(self.tried[place], column, evaluator, self._spreads.get((place, column))) for place, column in picks
+        ]
 
-    def by_scheme(self, best: Pick, spreads: dict[Pick, Spread]) -> tuple[Choice, ...]:
+    def by_scheme(self) -> tuple[Choice, ...]:
         """The best of each scheme, best first; the robust choice stands for its own."""
-        own = self.tried[best[0]].batch.scheme
-        picks = [best if self.tried[pick[0]].batch.scheme == own else pick for pick in self._best_of_each()]
-        return self.choices(picks, spreads)
+        picks = self._best_of_each()
+        if picks:
+            own = self.tried[self._picked[0]].batch.scheme
+            picks = [self._picked if self.tried[pick[0]].batch.scheme == own else pick for pick in picks]
+        found = [*self._choices(picks), *([] if self.fitting is None else [self.fitting])]
+        by_cost = self._options.objective == "cost"
+        return tuple(sorted(found, key=lambda choice: choice.cost_usd if by_cost else choice.total_s))
 
-    def pareto(self, spreads: dict[Pick, Spread]) -> tuple[Choice, ...]:
+    def pareto(self) -> tuple[Choice, ...]:
         """The front of time and money, fastest first."""
-        total_s = np.concatenate([each.total_s for each in self.tried])
-        cost_usd = np.concatenate([each.cost_usd for each in self.tried])
+        beside = [] if self.fitting is None else [self.fitting]
+        total_s = np.concatenate([*(each.total_s for each in self.tried), [one.total_s for one in beside]])
+        cost_usd = np.concatenate([*(each.cost_usd for each in self.tried), [one.cost_usd for one in beside]])
         picks = [(place, column) for place, each in enumerate(self.tried) for column in range(each.batch.size)]
-        return self.choices((picks[at] for at in thin(front(total_s, cost_usd), PARETO)), spreads)
+        kept = thin(front(total_s, cost_usd), PARETO)
+        told = dict(
+            zip(
+                (at for at in kept if at < len(picks)),
+                self._choices(picks[at] for at in kept if at < len(picks)),
+                strict=True,
+            )
+        )
+        return tuple(told[at] if at in told else beside[0] for at in kept)
+
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against trusting the choice."""
+        left_out = FITTING in self._options.schemes and not allowed(self._options)
+        told = (f"{FITTING} is left out: its load follows the delays, and so keeps to no max_load",) if left_out else ()
+        return (*told, *_doubts(self.validation)) if self._ranked else told
 
     def baselines(self) -> dict[str, Choice | None]:
         """What a practitioner would do by hand, each with its best number of workers."""

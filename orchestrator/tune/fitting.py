@@ -1,0 +1,99 @@
+"""`pipeline-auto` among the tuner's choices: it has nothing to tune, fits itself to the delays, and so carries over.
+
+Fixed parameters are right for the profile on which they were found. What fits itself is played by the loop, which takes
+longer than the evaluator, so over a few resampled profiles only. Read next: `tuner.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.policies import Limits
+from orchestrator.schemes.scheme import FloatArray
+from orchestrator.simulate import Simulation, SimulationOptions, simulate
+from orchestrator.tune.material import Material
+from orchestrator.tune.money import usd
+from orchestrator.tune.options import FITTING, TuneOptions
+from orchestrator.tune.result import Choice, Spread
+
+FITS = 0.1
+"""what fits itself is taken although a fixed choice promises up to this share less: that is a promise of the best among
+hundreds on one profile, and other delays break it"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """How it does on the profile itself and on resampled ones."""
+
+    choice: Choice
+    values: FloatArray
+    """(resamples,) seconds or dollars, as the objective asks; on the profile itself where there are none"""
+
+
+def allowed(options: TuneOptions) -> bool:
+    """May it be chosen? Its load follows the delays, so that it keeps to no bound on the load."""
+    return FITTING in options.schemes and options.max_load is None
+
+
+def play_fitting(material: Material, options: TuneOptions) -> Simulation:
+    """One run over the material, with as many workers to choose from as there may be."""
+    workers = min(material.columns, material.concurrency, max(options.workers or (material.columns,)))
+    limits = Limits(concurrency=material.concurrency)
+    played = SimulationOptions(
+        options.jobs, options.models, limits=limits, load=material.load, workers=workers, seed=options.seed
+    )
+    return simulate(dealt(material.delays_s, options.jobs, options.seed), FITTING, {}, played)
+
+
+def dealt(delays_s: FloatArray, rounds: int, seed: int) -> FloatArray:
+    """(rounds, columns) the rows again and again, from the second time on with their columns in another order.
+
+    So what learns from the past may use what persists, but cannot learn the rows by heart.
+    """
+    rng = np.random.default_rng((seed, 2))
+    columns = delays_s.shape[1]
+    laps = [delays_s if not lap else delays_s[:, rng.permutation(columns)] for lap in range(laps_of(delays_s, rounds))]
+    return np.concatenate(laps)[:rounds]
+
+
+def laps_of(delays_s: FloatArray, rounds: int) -> int:
+    """How often the rows are needed."""
+    return math.ceil(rounds / len(delays_s))
+
+
+def fitting(material: Material, resampled: list[Material], options: TuneOptions) -> Fitting:
+    """Played on the profile, and on each of the resampled ones."""
+    runs = [play_fitting(each, options) for each in resampled]
+    whole = play_fitting(material, options)
+    judged = runs or [whole]
+    by_time = options.objective == "time"
+    values = np.array([run.total_s if by_time else _cost(run, options) for run in judged])
+    return Fitting(_choice(whole, options, _spread(np.array([run.total_s for run in runs]))), values)
+
+
+def _choice(run: Simulation, options: TuneOptions, spread: Spread | None) -> Choice:
+    return Choice(
+        scheme=FITTING,
+        params={},
+        workers=run.workers,
+        total_s=run.total_s,
+        load=run.load,
+        in_flight_max=run.in_flight_max,
+        billed_s=run.billed_s,
+        cost_usd=_cost(run, options),
+        spread=spread,
+    )
+
+
+def _cost(run: Simulation, options: TuneOptions) -> float:
+    return float(usd(run.billed_s, run.invocations, run.invocations, options))
+
+
+def _spread(total_s: FloatArray) -> Spread | None:
+    if not total_s.size:
+        return None
+    low_s, high_s = np.quantile(total_s, (0.05, 0.95))
+    return Spread(float(total_s.mean()), float(total_s.std()), float(low_s), float(high_s))
