@@ -71,6 +71,7 @@ class LambdaFleet:
         shelf: Shelf | None = None,
         log_tail: bool = True,
         silence_s: float = SILENCE_S,
+        ramp: Ramp | None = None,
         seed: int | None = None,
     ) -> None:
         """Opens no connection yet.
@@ -79,8 +80,8 @@ class LambdaFleet:
         are invoked as events. With a `shelf` spilled results are left there. `endpoint_url` None: what
         AWS_ENDPOINT_URL_LAMBDA, AWS_ENDPOINT_URL or the profile say, or AWS itself. `log_tail` asks for Lambda's own
         account of time and memory with every answer; without it, and of events, bills are estimated from the workers'
-        clocks. `silence_s` is how long beyond the function's timeout an answer is waited for; `seed` is that of the
-        jitter.
+        clocks. `silence_s` is how long beyond the function's timeout an answer is waited for; `ramp` paces calls that
+        need new sandboxes, at AWS's rate unless given; `seed` is that of the jitter.
         Raises: PreflightError without region or credentials.
         """
         session = session or new_session()
@@ -92,7 +93,8 @@ class LambdaFleet:
         self._route = _route(session, self.endpoint.url)
         self._signer, self._clock = Signer("lambda", self.endpoint.region), Clock()
         self._patience, self._randomness = patience or Patience(), random.Random(seed)
-        self._inbox, self._ramp = Inbox(), Ramp()
+        self._inbox, self._ramp = Inbox(), ramp or Ramp()
+        self._climbing = asyncio.Lock()
         self._running = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived: list[Arrival] = []
@@ -198,7 +200,6 @@ class LambdaFleet:
         """One attempt, from the request to what came of it."""
         body, early = request_body(request), None
         await self._climb()
-        self._running += 1
         try:
             if request.reply.early:
                 early = EarlyMessages(request, self._mailbox, partial(self._read_bytes, call), self._deliver)
@@ -228,9 +229,14 @@ class LambdaFleet:
         return Answer(Verdict.ANSWERED, body=reply)
 
     async def _climb(self) -> None:
-        """Waits while one more call would grow the function faster than AWS lets it."""
-        while (wait_s := self._ramp.wait_s(self._running + 1, self.now())) > 0:
-            await asyncio.sleep(wait_s)
+        """Counts one more call, as soon as it would not grow the function faster than AWS lets it.
+
+        In order, and only the first one watches the clock: thousands that all did would keep the event loop busy.
+        """
+        async with self._climbing:
+            while (wait_s := self._ramp.wait_s(self._running + 1, self.now())) > 0:
+                await asyncio.sleep(wait_s)
+            self._running += 1
 
     async def _ask(self, body: bytes, target: Target, patience: Patience) -> Answer:
         """Posts until the call has run, or may have, or patience is over."""

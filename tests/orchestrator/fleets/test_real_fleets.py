@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from aiohttp import web
 from infra.local.answers import RESPONSE_BYTES
 from lambda_worker.contract import Result, encode_result, reply_json
 from orchestrator.errors import ConfigError, PreflightError
-from orchestrator.fleets.calling import Function
+from orchestrator.fleets.calling import Function, Ramp
 from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.ports import Invocation, Outcome
 from orchestrator.store import MemoryStore, StoreUnavailable
@@ -303,6 +304,46 @@ def test_connections_are_opened_before_the_first_round_and_used_again(endpoint: 
             assert len(take_all(fleet)) == 8
     assert len(endpoint.posts) == 88
     assert len(endpoint.connections) == 8
+
+
+class CountingRamp(Ramp):
+    """Counts how often it is asked."""
+
+    def __init__(self, burst: int, per_s: float) -> None:
+        super().__init__(burst, per_s)
+        self.asked = 0
+
+    def wait_s(self, in_flight: int, now_s: float) -> float:
+        self.asked += 1
+        return super().wait_s(in_flight, now_s)
+
+
+def test_calls_grow_at_the_pace_of_the_ramp_and_only_one_waits_by_the_clock(endpoint: FakeLambda) -> None:
+    """As thousands of calls do at AWS's pace; what is in flight stays there until all have come."""
+    calls, burst, per_s = 40, 4, 200.0
+    came_s: list[float] = []
+    all_came = asyncio.Event()
+
+    async def answer_last(posted: Posted) -> web.StreamResponse:
+        came_s.append(time.monotonic())
+        if len(came_s) == calls:
+            all_came.set()
+        await all_came.wait()
+        return await answer_well(posted)
+
+    endpoint.behave = answer_last
+    ramp = CountingRamp(burst, per_s)
+    with opened(LambdaFleet, endpoint.url, ramp=ramp) as fleet:
+        began_s = time.monotonic()
+        fleet.invoke([call(0, worker) for worker in range(calls)])
+        assert len(take_all(fleet)) == calls
+        first = ramp.asked
+        fleet.invoke([call(1, worker) for worker in range(calls)])
+        assert len(take_all(fleet)) == calls
+    earliest_s = [max(0, number + 1 - burst) / per_s for number in range(calls)]
+    assert all(at_s - began_s >= least_s for at_s, least_s in zip(came_s, earliest_s, strict=False))
+    assert first <= burst + 3 * (calls - burst)
+    assert ramp.asked - first == calls, "so many sandboxes are there by now"
 
 
 def test_no_region_or_credentials_no_fleet(kind: RealFleet, monkeypatch: pytest.MonkeyPatch) -> None:
