@@ -7,15 +7,29 @@ container and instance roles. Makes no request. Used by `store.py` and `fleets/l
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
 
 import botocore.session
+from botocore import UNSIGNED
+from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, NoRegionError
 from botocore.loaders import Loader, create_loader
 
 from orchestrator.errors import PreflightError
+
+PROBES: Mapping[str, tuple[str, dict[str, str]]] = MappingProxyType(
+    {
+        "lambda": ("invoke", {"FunctionName": "f"}),
+        "s3": ("get_object", {"Bucket": "b", "Key": "k"}),  # too short a name to become part of the host's
+    }
+)
+"""service -> a request that tells where requests of that service go; it is never sent"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +77,39 @@ def resolve_endpoint(session: botocore.session.Session, service: str, url: str |
     Raises: PreflightError when no region is set, or the configuration is not usable.
     """
     try:
-        meta = session.create_client(service, endpoint_url=url).meta
+        client: Any = session.create_client(service, endpoint_url=url, config=Config(signature_version=UNSIGNED))
+        asked = _asked(client, service)
     except NoRegionError as error:
         raise PreflightError("no AWS region: set AWS_REGION, or region in the AWS profile") from error
     except (BotoCoreError, ValueError) as error:
         raise PreflightError(f"{service} endpoint: {error}") from error
-    return Endpoint(service, meta.endpoint_url.rstrip("/"), meta.region_name)
+    known = client.meta.endpoint_url.rstrip("/")
+    same = urlsplit(known).netloc == urlsplit(asked).netloc
+    return Endpoint(service, known if same else asked, client.meta.region_name)
+
+
+class _NotSent(Exception):
+    """Instead of a request."""
+
+
+def _asked(client: Any, service: str) -> str:
+    """Scheme and host that the client would send a request to.
+
+    botocore decides that anew at each request. What a client says of itself follows older rules, and is no endpoint at
+    all in some places (S3 under FIPS in us-east-1, dual stack in several partitions).
+    """
+
+    def stop(request: Any, **_: Any) -> None:
+        raise _NotSent(request.url)
+
+    operation, arguments = PROBES[service]
+    client.meta.events.register(f"before-send.{service}", stop)
+    try:
+        getattr(client, operation)(**arguments)
+    except _NotSent as sent:
+        parts = urlsplit(str(sent))
+        return f"{parts.scheme}://{parts.netloc}"
+    raise AssertionError("the request was to be stopped")
 
 
 def find_credentials(session: botocore.session.Session) -> Credentials:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import boto3
 import pytest
 
 from orchestrator.aws import find_credentials, new_session, resolve_endpoint
@@ -31,6 +34,52 @@ def test_a_services_own_variable_goes_before_the_general_one(aws_environment: py
     assert resolve_endpoint(new_session(), "s3").url == "http://127.0.0.1:9"
     assert resolve_endpoint(new_session(), "s3", "http://127.0.0.1:7").url == "http://127.0.0.1:7"
     assert resolve_endpoint(new_session(), "lambda").custom
+
+
+class NotSent(Exception):
+    """A request that a stock client was about to send."""
+
+
+def sent_by_a_stock_client(service: str) -> tuple[str, str]:
+    """(scheme and host that boto3 would send a request to, the region that it signs for)."""
+
+    def stop(request: Any, **_: Any) -> None:
+        raise NotSent(request)
+
+    client: Any = boto3.Session(botocore_session=new_session()).client(service)  # type: ignore[call-overload]
+    client.meta.events.register(f"before-send.{service}", stop)
+    with pytest.raises(NotSent) as caught:
+        client.invoke(FunctionName="worker") if service == "lambda" else client.get_object(Bucket="A_b", Key="k")
+    (request,) = caught.value.args
+    parts, signed = urlsplit(request.url), request.headers["Authorization"]
+    scope = signed.decode() if isinstance(signed, bytes) else signed
+    return f"{parts.scheme}://{parts.netloc}", scope.partition("Credential=")[2].split("/")[2]
+
+
+@pytest.mark.parametrize("dual_stack", ["false", "true"])
+@pytest.mark.parametrize("fips", ["false", "true"])
+@pytest.mark.parametrize(
+    "region",
+    ["us-east-1", "eu-west-3", "cn-north-1", "us-gov-west-1", "us-iso-east-1", "eusc-de-east-1", "not-yet-known-1"],
+)
+@pytest.mark.parametrize("service", ["lambda", "s3"])
+def test_every_partition_as_a_stock_client_has_it(
+    service: str, region: str, fips: str, dual_stack: str, aws_environment: pytest.MonkeyPatch
+) -> None:
+    aws_environment.setenv("AWS_REGION", region)
+    aws_environment.setenv("AWS_USE_FIPS_ENDPOINT", fips)
+    aws_environment.setenv("AWS_USE_DUALSTACK_ENDPOINT", dual_stack)
+    if (service, region, fips) == ("s3", "cn-north-1", "true"):
+        with pytest.raises(PreflightError, match="s3 endpoint: Partition does not support FIPS"):
+            resolve_endpoint(new_session(), service)
+        return
+    endpoint = resolve_endpoint(new_session(), service)
+    assert (endpoint.url, endpoint.region) == sent_by_a_stock_client(service)
+
+
+def test_an_endpoint_keeps_its_path() -> None:
+    """Some compatible services lie under one."""
+    assert resolve_endpoint(new_session(), "lambda", "http://127.0.0.1:8/lambda/").url == "http://127.0.0.1:8/lambda"
 
 
 def test_aws_region_goes_before_the_default(aws_environment: pytest.MonkeyPatch) -> None:
