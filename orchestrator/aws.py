@@ -1,12 +1,13 @@
-"""The door to botocore: whose credentials, which region, which endpoint. Everything else about AWS is said elsewhere.
+"""The door to botocore: whose credentials, which region, which endpoint, whom to trust. All else is said elsewhere.
 
 Honours what AWS's own tools honour: profiles, `AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_LAMBDA` and `_S3`,
-container and instance roles. Makes no request. Used by `store.py` and `fleets/lambda_fleet.py`.
+`AWS_CA_BUNDLE`, container and instance roles. Makes no request. Used by `store.py` and `fleets/lambda_fleet.py`.
 """
 
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, NoRegionError
+from botocore.httpsession import get_cert_path
 from botocore.loaders import Loader, create_loader
 
 from orchestrator.errors import PreflightError
@@ -121,3 +123,27 @@ def find_credentials(session: botocore.session.Session) -> Credentials:
     if credentials is None:
         raise PreflightError("no AWS credentials found: run `aws configure`, or set AWS_PROFILE")
     return credentials
+
+
+def tls_context(session: botocore.session.Session, url: str) -> ssl.SSLContext | None:
+    """How a server is to prove who it is; None when nobody has to. Raises PreflightError as `authorities` does."""
+    if urlsplit(url).scheme != "https":
+        return None
+    named = authorities(session)
+    return ssl.create_default_context(cafile=get_cert_path(True if named is None else named))
+
+
+def authorities(session: botocore.session.Session) -> str | None:
+    """The file of authorities that the user wants to be trusted; None: the usual ones.
+
+    Raises: PreflightError when it cannot be used.
+    """
+    named: str | None = session.get_config_variable("ca_bundle")
+    if named is not None:
+        try:
+            ssl.create_default_context(cafile=named)
+        except OSError as error:  # ssl.SSLError is one
+            raise PreflightError(
+                f"AWS_CA_BUNDLE (ca_bundle in the profile) = {named}: not a file of certificates in PEM: {error}"
+            ) from error
+    return named

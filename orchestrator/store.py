@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ from obstore.auth.boto3 import Boto3CredentialProvider
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as ObstoreS3
 
-from orchestrator.aws import Endpoint, find_credentials, new_session, resolve_endpoint
+from orchestrator.aws import Endpoint, authorities, find_credentials, new_session, resolve_endpoint
 from orchestrator.errors import ConfigError, PreflightError, RunStopped
 from orchestrator.ports import Store
 
@@ -204,7 +205,7 @@ class S3Store:
             aws_endpoint_url_s3=self.endpoint.url if self.endpoint.custom else None,
             virtual_hosted_style_request=not self.endpoint.custom,
             credential_provider=Boto3CredentialProvider(session, ttl=timedelta(minutes=5)),
-            client_options=_client_options(self.endpoint),
+            client_options=_client_options(self.endpoint, session),
             retry_config={"max_retries": 20, "retry_timeout": timedelta(seconds=patience_s)},
         )
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="store")
@@ -282,9 +283,13 @@ class S3Store:
             raise PreflightError(f"there is no bucket {self.bucket} at {self.endpoint.url}") from error
 
 
-def _client_options(endpoint: Endpoint) -> ClientConfig:
+def _client_options(endpoint: Endpoint, session: botocore.session.Session) -> ClientConfig:
     """A store on this machine is reached past every proxy of the environment, and nothing else is reached at all."""
-    options: ClientConfig = {"allow_http": endpoint.url.startswith("http://"), "timeout": timedelta(minutes=10)}
+    plain = endpoint.url.startswith("http://")
+    options: ClientConfig = {"allow_http": plain, "timeout": timedelta(minutes=10)}
+    named = None if plain else authorities(session)
+    if named is not None:  # beside the usual ones
+        options["root_certificate"] = Path(named).read_bytes()
     if urlsplit(endpoint.url).hostname in LOOPBACK:
         options.update({"proxy_url": "http://127.0.0.1:9", "proxy_excludes": ",".join(LOOPBACK)})
     return options

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,11 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import botocore.session
-from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
 from lambda_worker.contract import Request, reply_key
-from orchestrator.aws import find_credentials, new_session, resolve_endpoint
+from orchestrator.aws import find_credentials, new_session, resolve_endpoint, tls_context
 from orchestrator.errors import PreflightError
 from orchestrator.fleets.background import BackgroundLoop
 from orchestrator.fleets.calling import (
@@ -309,7 +307,5 @@ def request_head(line: str, headers: Mapping[str, str], length: int) -> bytes:
 def _route(session: botocore.session.Session, url: str) -> Route:
     """Whom to trust, and through which proxy to go, as AWS's own tools find it."""
     parts = urlsplit(url)
-    authority = session.get_config_variable("ca_bundle")
-    tls = ssl.create_default_context(cafile=get_cert_path(authority or True)) if parts.scheme == "https" else None
     proxy = None if parts.hostname in LOOPBACK else get_environ_proxies(url).get(parts.scheme)
-    return Route.to(url, tls, proxy)
+    return Route.to(url, tls_context(session, url), proxy)

@@ -1,16 +1,19 @@
-"""Calls over TLS, to an endpoint whose authority only AWS_CA_BUNDLE knows."""
+"""Calls and objects over TLS, from a server whose authority only AWS_CA_BUNDLE knows; and through a proxy."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime
 import ipaddress
+import re
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -23,49 +26,74 @@ from orchestrator.fleets.http_client import HttpClient
 from orchestrator.fleets.http_dial import Dialer, Route
 from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.ports import Outcome
-from orchestrator.store import MemoryStore
+from orchestrator.store import MemoryStore, S3Store, StoreUnavailable
 from tests.orchestrator.fleet_contract import call, take_all
 from tests.orchestrator.fleets.emulated import RealFleet
-from tests.orchestrator.fleets.fake_lambda import FakeLambda, PlainRequests
+from tests.orchestrator.fleets.fake_lambda import FakeLambda, PlainRequests, Posted
 
 pytestmark = pytest.mark.usefixtures("aws_environment")
 
+PEM = serialization.Encoding.PEM
+
+
+@dataclass(frozen=True)
+class Issued:
+    """Files in PEM."""
+
+    bundle: Path
+    """the authority's own certificate"""
+    server: Path
+    """the certificate of a server on 127.0.0.1, signed by the authority, and its key"""
+
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a certificate for 127.0.0.1, signed by itself, and its key."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fake lambda")])
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+def issued(tmp_path_factory: pytest.TempPathFactory) -> Issued:
+    folder = tmp_path_factory.mktemp("tls")
+    authority, leaf = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    bundle, certificate = folder / "authority.pem", folder / "certificate.pem"
+    bundle.write_bytes(signed(authority, "test authority", authority, True).public_bytes(PEM))
+    secret = leaf.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    certificate.write_bytes(signed(leaf, "fake lambda", authority, False).public_bytes(PEM) + secret)
+    return Issued(bundle, certificate)
+
+
+def signed(
+    key: ec.EllipticCurvePrivateKey, name: str, by: ec.EllipticCurvePrivateKey, authority: bool
+) -> x509.Certificate:
+    """A certificate for 127.0.0.1, with all that strict clients ask for."""
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in (name, "test authority")]
+    usage = dict.fromkeys(
+        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only",
+         "decipher_only"), False,
+    )  # fmt: skip
+    usage |= {"digital_signature": not authority, "key_cert_sign": authority, "crl_sign": authority}
+    return (
+        x509.CertificateBuilder(names[1], names[0], key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), True)
+        .add_extension(x509.KeyUsage(**usage), True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key()), False)
+        .sign(by, hashes.SHA256())
     )
-    path = tmp_path_factory.mktemp("tls") / "certificate.pem"
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + secret)
-    return path
 
 
 @pytest.fixture
-def endpoint(certificate: Path) -> Iterator[FakeLambda]:
+def endpoint(issued: Issued) -> Iterator[FakeLambda]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
+    context.load_cert_chain(issued.server)
     with FakeLambda(tls=context) as running:
         yield running
 
 
 @pytest.mark.parametrize("kind", [LambdaFleet, Boto3Fleet])
 def test_the_bundle_decides_whom_to_trust(
-    kind: RealFleet, endpoint: FakeLambda, certificate: Path, monkeypatch: pytest.MonkeyPatch
+    kind: RealFleet, endpoint: FakeLambda, issued: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(issued.bundle))
     fleet = kind(Function("worker"), PlainRequests(), MemoryStore(), run="run", endpoint_url=endpoint.url)
     fleet.invoke([call(0, worker) for worker in range(4)])
     assert [arrival.outcome for arrival in take_all(fleet)] == [Outcome.OK] * 4
@@ -79,9 +107,38 @@ def test_the_bundle_decides_whom_to_trust(
     assert len(endpoint.posts) == 4
 
 
-def test_through_a_proxy(endpoint: FakeLambda, certificate: Path) -> None:
+def test_the_store_trusts_the_same(endpoint: FakeLambda, issued: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def give(posted: Posted) -> web.StreamResponse:
+        return web.Response(body=b"content", headers={"ETag": "1", "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"})
+
+    endpoint.behave = give
+    with pytest.raises(StoreUnavailable, match=endpoint.url):
+        S3Store("bucket", endpoint_url=endpoint.url, patience_s=0.1).get("key")
+    assert not endpoint.posts
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(issued.bundle))
+    assert S3Store("bucket", endpoint_url=endpoint.url, patience_s=0.1).get("key") == b"content"
+    assert [post.path for post in endpoint.posts] == ["/bucket/key"]
+
+
+@pytest.mark.parametrize("content", [None, b"no certificate"])
+def test_a_bundle_that_is_none_is_told_in_one_line(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "bundle.pem"
+    if content is not None:
+        bundle.write_bytes(content)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
+    message = re.escape(f"AWS_CA_BUNDLE (ca_bundle in the profile) = {bundle}: not a file of certificates")
+    with pytest.raises(PreflightError, match=message):
+        LambdaFleet(Function("worker"), PlainRequests(), MemoryStore(), run="run")
+    with pytest.raises(PreflightError, match=message):
+        S3Store("bucket")
+    S3Store("bucket", endpoint_url="http://127.0.0.1:9")  # nobody has to prove anything there
+
+
+def test_through_a_proxy(endpoint: FakeLambda, issued: Issued) -> None:
     """It is asked for a tunnel once for each connection, and sees nothing of what goes through."""
-    context = ssl.create_default_context(cafile=certificate)
+    context = ssl.create_default_context(cafile=issued.bundle)
     asked: list[bytes] = []
 
     async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
