@@ -130,7 +130,7 @@ def tls_context(session: botocore.session.Session, url: str) -> ssl.SSLContext |
     if urlsplit(url).scheme != "https":
         return None
     named = authorities(session)
-    return ssl.create_default_context(cafile=get_cert_path(True if named is None else named))
+    return ssl.create_default_context(cafile=named or get_cert_path(True))
 
 
 def authorities(session: botocore.session.Session) -> str | None:

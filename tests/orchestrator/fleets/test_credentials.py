@@ -13,6 +13,7 @@ from aiohttp import web
 from botocore.credentials import CredentialProvider, CredentialResolver, RefreshableCredentials
 from botocore.exceptions import CredentialRetrievalError
 
+from orchestrator.fleets import credentials
 from orchestrator.fleets.calling import Function, Patience
 from orchestrator.fleets.lambda_fleet import LambdaFleet
 from orchestrator.ports import Arrival, Outcome
@@ -28,16 +29,26 @@ class Issuer(CredentialProvider):
 
     def __init__(self, life_s: float, wait_s: float = 0.0, fails: bool = False) -> None:
         self.issued, self._life_s, self._wait_s, self.fails = 0, life_s, wait_s, fails
+        self.passed_s = 0.0
+        """how far botocore's clock is ahead of this machine's"""
 
     def load(self) -> RefreshableCredentials:
-        return RefreshableCredentials.create_from_metadata(self.issue(), refresh_using=self.issue, method="test")
+        first = self.issue()
+        return RefreshableCredentials(
+            first["access_key"], first["secret_key"], first["token"],
+            datetime.datetime.fromisoformat(first["expiry_time"]),
+            refresh_using=self.issue, method="test", time_fetcher=self.now,
+        )  # fmt: skip
+
+    def now(self) -> datetime.datetime:
+        return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=self.passed_s)
 
     def issue(self) -> dict[str, str]:
         if self.fails and self.issued:
             raise CredentialRetrievalError(provider="test", error_msg="the role is gone")
         time.sleep(self._wait_s)
         self.issued += 1
-        expiry = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=self._life_s)
+        expiry = self.now() + datetime.timedelta(seconds=self._life_s)
         return {
             "access_key": f"K{self.issued}",
             "secret_key": "s",
@@ -83,6 +94,25 @@ def test_credentials_near_their_end_are_renewed_once_for_all_calls() -> None:
     arrivals, endpoint = ask(issuer, answer_well)
     assert {a.outcome for a in arrivals} == {Outcome.OK}
     assert keys_used(endpoint) == ["K2"] * 4
+
+
+def test_a_run_outlives_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour's credentials, and a round every twenty minutes: no call goes out with what is about to expire."""
+    monkeypatch.setattr(credentials, "RECHECK_S", -1.0)  # as if so long had passed since the last call
+    issuer, used = Issuer(life_s=3600.0), []
+    with FakeLambda() as endpoint:
+        fleet = LambdaFleet(
+            Function("worker"), PlainRequests(), MemoryStore(), run="run", session=session_of(issuer),
+            endpoint_url=endpoint.url,
+        )  # fmt: skip
+        for round in range(7):
+            fleet.invoke([call(round, worker) for worker in range(4)])
+            assert {arrival.outcome for arrival in take_all(fleet)} == {Outcome.OK}
+            used.append(set(keys_used(endpoint)[-4:]))
+            issuer.passed_s += 1200.0
+        fleet.close()
+    assert used == [{"K1"}, {"K1"}, {"K1"}, {"K2"}, {"K2"}, {"K2"}, {"K3"}]
+    assert len(endpoint.posts) == 7 * 4, "and none was refused"
 
 
 def test_credentials_that_aws_calls_expired_are_renewed() -> None:
