@@ -8,7 +8,7 @@ the client would have made (`lambda_worker/summation.py`). Knows neither schemes
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 SLICE_BYTES = 1 << 20
 Send = Callable[[Sequence[tuple[Invocation, Request]]], Sequence[Arrival]]
 StoredTerm = tuple[StoredResult, float]
+Vector = NDArray[np.float32] | NDArray[np.float64]
 
 
 class SumFailed(RunStopped):
@@ -80,10 +81,7 @@ class CloudSums:
         """The weighted sum of all terms, which are removed. Raises SumFailed, and the store's errors."""
         used = [(result, weight) for result, weight in terms if weight != 0.0]
         assert used, f"job {job} has no result of any weight"
-        edges = self._edges(used[0][0])
-        self._sum_slices(job, used, edges)
-        parts = self._store.get_many([self._setting.keys.reduced(self._setting.epoch, job, lo) for lo in edges[:-1]])
-        gradient = _joined(parts, edges)
+        gradient = np.concatenate(self._sum_slices(job, used, self._edges(used[0][0])))
         self._store.delete(self._shelf.finish(job))
         return CodedResult(gradient, add_sums([(result.sums, weight) for result, weight in used]))
 
@@ -94,29 +92,46 @@ class CloudSums:
         slices = slices_of(parameters * item, self._setting.most, self._setting.slice_bytes)
         return [parameters * index // slices for index in range(slices + 1)]
 
-    def _sum_slices(self, job: int, terms: Sequence[StoredTerm], edges: Sequence[int]) -> None:
-        """Has every slice summed; those that failed again, as often as allowed."""
+    def _sum_slices(self, job: int, terms: Sequence[StoredTerm], edges: Sequence[int]) -> list[Vector]:
+        """Every slice's sum, in order; those that failed or came damaged are summed again, as often as allowed."""
         sources = tuple(Source(result.key, weight, result.offset, result.scale) for result, weight in terms)
-        missing = dict(enumerate(pairwise(edges)))
+        missing, found = dict(enumerate(pairwise(edges))), dict[int, Vector]()
         for attempt in range(1, self._setting.attempts + 1):
-            calls = [self._call(job, part, attempt, sources, bounds) for part, bounds in missing.items()]
-            arrivals = self._send(calls)
-            failures = [arrival for arrival in arrivals if not arrival.slots]
-            if not failures:
-                return
-            missing = {arrival.worker: missing[arrival.worker] for arrival in failures}
-            reason = failures[0].error or failures[0].outcome.value
-            log.warning("job %d: %d of its slices could not be summed: %s", job, len(failures), reason)
+            arrivals = self._send([self._call(job, part, attempt, sources, each) for part, each in missing.items()])
+            troubles = {each.worker: each.error or each.outcome.value for each in arrivals if not each.slots}
+            summed = {part: bounds for part, bounds in missing.items() if part not in troubles}
+            troubles |= self._fetch(job, summed, found)
+            if not troubles:
+                return [found[part] for part in range(len(edges) - 1)]
+            missing = {part: missing[part] for part in troubles}
+            reason = next(iter(troubles.values()))
+            log.warning("job %d: %d of its slices could not be summed: %s", job, len(troubles), reason)
         raise SumFailed(
             f"job {job}: a slice of its gradient could not be summed in {self._setting.attempts} attempts: {reason}"
         )
+
+    def _fetch(self, job: int, slices: Mapping[int, tuple[int, int]], found: dict[int, Vector]) -> dict[int, str]:
+        """Adds the sums of these slices to `found`; what is wrong with those that are damaged, by slice."""
+        troubles = {}
+        bodies = self._store.get_many([self._out(job, lo) for lo, _ in slices.values()])
+        for (part, (lo, hi)), body in zip(slices.items(), bodies, strict=True):
+            try:
+                found[part] = decode_result(body)[0]
+            except ContractError as error:
+                troubles[part] = f"its sum is damaged: {error}"
+            else:
+                assert len(found[part]) == hi - lo, "slices are as long as was asked"
+        return troubles
+
+    def _out(self, job: int, lo: int) -> str:
+        """Where a slice's sum lies."""
+        return self._setting.keys.reduced(self._setting.epoch, job, lo)
 
     def _call(
         self, job: int, part: int, attempt: int, sources: tuple[Source, ...], bounds: tuple[int, int]
     ) -> tuple[Invocation, Request]:
         """One slice's request; `round` and `worker` of it say which job and slice."""
         setting, (lo, hi) = self._setting, bounds
-        out = setting.keys.reduced(setting.epoch, job, lo)
         request = Request(
             op="reduce",
             run=setting.keys.run,
@@ -127,7 +142,7 @@ class CloudSums:
             bucket=setting.bucket,
             cancel=setting.keys.cancel,
             reply=ReplyMode(dtype=summed_dtype(setting.dtype), prefix=setting.keys.results),
-            reduce=Reduction(job, sources, lo, hi, out, setting.dtype),
+            reduce=Reduction(job, sources, lo, hi, self._out(job, lo), setting.dtype),
         )
         return Invocation(job, part, attempt, (), 0.0, setting.epoch), request
 
@@ -161,14 +176,3 @@ def pays(parameters: int, dtype: str) -> bool:
 def summed_dtype(dtype: str) -> str:
     """What sums of results of this dtype travel in: as they decode, for float16 would round once more."""
     return "float32" if dtype == "float16" else dtype
-
-
-def _joined(parts: Sequence[bytes], edges: Sequence[int]) -> NDArray[np.float32] | NDArray[np.float64]:
-    """The whole vector, of its slices' buffers. Raises SumFailed when one is damaged."""
-    try:
-        slices = [decode_result(part)[0] for part in parts]
-    except ContractError as error:
-        raise SumFailed(f"a slice of a summed gradient is damaged: {error}") from error
-    lengths = [hi - lo for lo, hi in pairwise(edges)]
-    assert [len(piece) for piece in slices] == lengths, "slices are as long as was asked"
-    return np.concatenate(slices)

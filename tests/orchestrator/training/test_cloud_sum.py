@@ -124,6 +124,35 @@ def test_a_slice_that_always_fails_ends_the_run_resumably(tmp_path: Path) -> Non
     assert len(cloud.calls) == 4 + 1 + 1
 
 
+class DamagingStore(MemoryStore):
+    """Damages what is put under one key, so many times."""
+
+    def __init__(self, key: str, times: int) -> None:
+        super().__init__()
+        self._key, self.left = key, times
+
+    def put(self, key: str, data: bytes) -> None:
+        if key == self._key and self.left:
+            self.left -= 1
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        super().put(key, data)
+
+
+def test_a_sum_that_is_damaged_is_made_again(tmp_path: Path) -> None:
+    cloud = Cloud(tmp_path, store=DamagingStore(KEYS.reduced(2, JOB, 250), times=2))
+    terms, stored = cloud.put(1000)
+    assert_same(cloud.sums(attempts=3).total(JOB, stored), combine(terms))
+    assert [(call.worker, call.attempt) for call in cloud.calls[4:]] == [(1, 2), (1, 3)]
+    assert cloud.store.list("") == []
+
+
+def test_a_sum_that_is_always_damaged_ends_the_run_resumably(tmp_path: Path) -> None:
+    cloud = Cloud(tmp_path, store=DamagingStore(KEYS.reduced(2, JOB, 250), times=9))
+    _, stored = cloud.put(1000)
+    with pytest.raises(SumFailed, match=r"in 3 attempts: its sum is damaged: result: CRC32 does not match"):
+        cloud.sums().total(JOB, stored)
+
+
 def test_a_result_that_got_lost_is_told_by_name(tmp_path: Path) -> None:
     cloud = Cloud(tmp_path)
     _, stored = cloud.put(1003)
