@@ -43,11 +43,12 @@ from orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
 from orchestrator.runs.failed import save_failed
 from orchestrator.runs.history import ROUNDS, STEPS, require_readable
 from orchestrator.runs.keeper import Keeper
+from orchestrator.runs.leftovers import leftovers
 from orchestrator.runs.life import Life, living, settle, store_name
 from orchestrator.runs.log import LoggedRecord, logging_to
 from orchestrator.runs.mirror import Mirror, NoMirror
 from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.patience import PatientStore
+from orchestrator.runs.patience import Client, PatientStore
 from orchestrator.runs.play import play
 from orchestrator.runs.slots import Slots, slots_folder
 from orchestrator.runs.start import start_after
@@ -65,6 +66,8 @@ POLL_S = 0.5
 """how long the loop waits at most before it looks whether it was asked to stop"""
 RECALL_S = 5.0
 """how long a run that ends early tries to tell its workers"""
+CLEAN_S = 10.0
+"""how long it tries to remove what it has in the store"""
 CLIENT_PATIENCE_S = 20.0
 """of the S3 client itself; longer trouble is `PatientStore`'s"""
 OnStep = Callable[[Decoded], None]
@@ -110,7 +113,12 @@ def run_life(
         with logging_to(paths.log):
             mirror.begin()
             parts = Parts(prepared, place, paths, life, store)
-            trainer = _Run(parts, stop, mirror, on_step, tell).train(record)
+            run = _Run(parts, stop, mirror, on_step, tell)
+            try:
+                trainer = run.train(record)
+            except Exception:
+                run.clean_at_once()
+                raise
             trained = finish(prepared, trainer, paths)
             mirror.end()
             return trained
@@ -292,17 +300,29 @@ class _Run:
         parts = self.parts
         if parts.place.ended():
             return
-        if not parts.store.at_once(parts.keys.cancel, cancel_marker(parts.life.epoch), RECALL_S):
+        marker = cancel_marker(parts.life.epoch)
+        if not parts.store.at_once(lambda client: client.put(parts.keys.cancel, marker), RECALL_S):
             log.warning("the workers could not be told to stop: the store does not answer")
 
     def clean(self) -> None:
         """Removes from the store what only this run needed."""
         keys, store = self.parts.keys, self.parts.store
         try:
-            for prefix in (f"{keys.prefix}weights/", keys.results):
-                store.delete(store.list(prefix))
+            store.delete(leftovers(store, keys))
         except RunStopped as error:
             log.warning("objects under %s stay in the store: %s", keys.prefix, error)
+
+    def clean_at_once(self) -> None:
+        """The same when the run ends early: whoever resumes it needs other objects, and perhaps nobody does."""
+        keys, until = self.parts.keys, self.parts.life.epoch
+        if self.parts.place.ended():
+            return
+
+        def remove(client: Client) -> None:
+            client.delete(leftovers(client, keys, until))
+
+        if not self.parts.store.at_once(remove, CLEAN_S):
+            log.info("objects under %s stay in the store until the run is done", keys.prefix)
 
 
 # --- backends of the Python door ---------------------------------------------------------------------------------

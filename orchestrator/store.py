@@ -75,9 +75,14 @@ class Keys:
         """Everything that workers write lies under here."""
         return f"{self.prefix}results/"
 
+    @property
+    def snapshots(self) -> str:
+        """All weights that workers start from lie under here."""
+        return f"{self.prefix}weights/"
+
     def weights(self, epoch: int, model: int, step: int) -> str:
         """The snapshot that `step` of `model` starts from, in this life of the run."""
-        return f"{self.prefix}weights/{epoch}/{model}/{step}"
+        return f"{self.snapshots}{epoch}/{model}/{step}"
 
     def spill(self, round: int, worker: int) -> str:
         """The prefix that the worker of one invocation puts its results under; the worker adds epoch and attempt."""
@@ -92,6 +97,11 @@ class Keys:
     def reduced(self, epoch: int, job: int, part: int) -> str:
         """One slice of a job's gradient, summed by a worker."""
         return f"{self.results}sums/{epoch}/{job}/{part}"
+
+    def life_of(self, key: str) -> int:
+        """The epoch that a snapshot, a worker's result or a sum belongs to."""
+        parts = key.removeprefix(self.prefix).split("/")
+        return int(parts[1 if key.startswith(self.snapshots) else 2].partition("-")[0])
 
     def checkpoint(self, name: str) -> str:
         return f"{self.prefix}checkpoints/{name}"

@@ -76,9 +76,9 @@ class PatientStore:
     def get_many(self, keys: Sequence[str]) -> Sequence[bytes]:
         return self._ask(lambda client: client.get_many(keys))
 
-    def at_once(self, key: str, data: bytes, limit_s: float) -> bool:
-        """Puts without patience, also when somebody wants the run to end. False when that failed."""
-        call = self._threads.submit(self._client.put, key, data)
+    def at_once(self, request: Callable[[Client], None], limit_s: float) -> bool:
+        """Asks without patience, also when somebody wants the run to end. False when that failed, or takes longer."""
+        call = self._threads.submit(request, self._client)
         try:
             call.result(limit_s)
         except (PreflightError, RunStopped, TimeoutError, concurrent.futures.TimeoutError):

@@ -113,6 +113,25 @@ def test_a_run_that_chooses_by_itself_goes_on_by_itself(small: Small, emulator: 
         assert status_of(stopped).state is State.DONE
 
 
+def test_a_run_that_ends_early_leaves_no_snapshots_behind(small: Small, place: Any) -> None:
+    """It has had some: the next life is shown to begin without them, and ends with the same bits."""
+    job = small.prepared({"name": "gc", "s": 1})
+    through, stopped = small.submit(job), small.submit(job)
+    small.run(through)
+    keys, seen = Keys(store_name(stopped)), list[str]()
+    store = S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session())
+    foreign = keys.weights(5, 0, 0)
+    store.put(foreign, b"of a later life, on another machine")
+    with pytest.raises(Interrupted):
+        small.run(stopped, 3, at_first_step=lambda: seen.extend(store.list(keys.snapshots)))
+    assert {keys.life_of(key) for key in seen} == {0, 5}
+    assert store.list(keys.snapshots) == [foreign]
+    small.run(stopped)
+    assert store.list(keys.snapshots) == []
+    store.close()
+    assert saved(stopped) == saved(through)
+
+
 def test_a_stopped_run_tells_its_workers_and_leaves_nothing_in_the_store_when_done(small: Small, place: Any) -> None:
     paths = small.submit(small.prepared({"name": "gc", "s": 1}))
     with pytest.raises(Interrupted):

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from lambda_worker.contract import ReplyMode, Request, early_key, reply_key, result_key
 from orchestrator.errors import ConfigError, PreflightError
 from orchestrator.store import Keys, MemoryStore, S3Store, StoreUnavailable, digest, put_once
 
@@ -136,6 +137,18 @@ def test_keys_of_a_run_lie_under_its_prefix_and_differ() -> None:
     ]
     assert len(set(made)) == len(made)
     assert all(key.startswith("runs/digits-1/") for key in made)
+
+
+def test_what_a_life_wrote_is_known_by_its_key() -> None:
+    """As the worker makes the names, too."""
+    keys = Keys("3-digits")
+    for epoch in (0, 12):
+        spilled, mailed = keys.spill(7, 5), keys.mail(epoch, 7)
+        made = [keys.weights(epoch, 1, 2), keys.reduced(epoch, 4, 0)]
+        for prefix in (spilled, mailed):
+            request = Request("gradient", "3-digits", epoch, 7, 5, "b", reply=ReplyMode(prefix=prefix))
+            made += [result_key(request, 1), early_key(request, 0), reply_key(request)]
+        assert [keys.life_of(key) for key in made] == [epoch] * len(made)
 
 
 def test_spilled_results_spread_over_prefixes() -> None:
