@@ -1,6 +1,6 @@
 """A run's folder in the object store: enough to go on with the run on another machine.
 
-    folder/FILE                     job, functions, rows, result: written once
+    folder/FILE                     functions, rows, result: written once; job: with the budget of the last life
     folder/lives/EPOCH              which machine began this life: whoever makes the object first has it
     folder/record/FROM-TO-EPOCH     the record, piece by piece, as it stood at each checkpoint
     checkpoints/NAME                the last two
@@ -50,12 +50,13 @@ class Mirror:
         self._offset = 0
 
     def begin(self) -> None:
-        """Claims this life's number and writes what never changes. Raises RunBusy when another machine has it."""
+        """Claims this life's number, and writes the job and what never changes. Raises RunBusy when another has it."""
         note = json.dumps(asdict(self._life)).encode()
         key = self._keys.folder(_life_name(self._life.epoch))
         if not self._store.create(key, note) and self._store.get(key) != note:
             raise RunBusy(f"{self._paths.run} has been resumed on another machine: `gradmux resume {self._url}`")
-        for path in (self._paths.job, self._paths.store_name, *sorted(self._paths.materials.glob("*"))):
+        self._store.put(self._keys.folder(self._paths.job.name), self._paths.job.read_bytes())
+        for path in (self._paths.store_name, *sorted(self._paths.materials.glob("*"))):
             name = self._keys.folder(str(path.relative_to(self._paths.folder)))
             if not self._store.exists(name):
                 self._store.put(name, path.read_bytes())
@@ -147,7 +148,8 @@ def _bring_files(store: Store, keys: Keys, paths: RunPaths, disk: Disk) -> None:
 
 
 def _bring_progress(store: Store, keys: Keys, paths: RunPaths, epoch: int, disk: Disk) -> None:
-    """Record, checkpoints and the life that began last; what is there of the first two gives way."""
+    """Job, record, checkpoints and the life that began last; what is there of them gives way."""
+    write_whole(paths.job, [store.get(keys.folder(paths.job.name))], disk)
     write_whole(paths.record, _record(store, keys), disk)
     disk.make_folder(paths.checkpoints)
     for path in Checkpoints(paths.checkpoints).files():

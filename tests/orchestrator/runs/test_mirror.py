@@ -67,6 +67,21 @@ def test_what_is_done_elsewhere_is_known_here_when_it_is_asked_for(tmp_path: Pat
     assert read_history(first.record) == read_history(second.record)
 
 
+def test_a_budget_that_one_machine_raised_is_known_to_the_others(tmp_path: Path) -> None:
+    """To one that has the run already, and to one that has not."""
+    store = MemoryStore()
+    first = JOB.submit(tmp_path / "first")
+    with pytest.raises(Died):
+        JOB.live(first, DyingDisk(60), store=store)
+    second = bring(store, keys_of(first), tmp_path / "second", disk=FAST)
+    raised = b'{"name": "small", "cluster": {"max_cost_usd": 5}}'
+    second.job.write_bytes(raised)
+    with pytest.raises(Died):
+        JOB.live(second, DyingDisk(60), store=store)
+    for home in ("first", "third"):
+        assert bring(store, keys_of(first), tmp_path / home, disk=FAST).job.read_bytes() == raised
+
+
 def test_a_machine_that_was_taken_over_stops_at_its_next_checkpoint(tmp_path: Path, expected: list[str]) -> None:
     store = MemoryStore()
     first = JOB.submit(tmp_path / "first")
