@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,24 @@ def test_json_is_one_document_with_the_names_of_the_contract(profile: Path, caps
     assert {"choices", "pareto", "baselines", "evaluated", "elapsed_s"} <= set(told)
     assert set(told["baselines"]) == {"uncoded", "independent", "backup"}
     assert told["best"]["workers"] in (4, 8)
+
+
+def test_auto_finds_the_number_of_workers(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where work costs no time one worker is best, nobody has to be waited for; where it costs much, all there are."""
+
+    def best(slope: str, *more: str) -> dict[str, Any]:
+        base = ["--jobs", "16", "--resamples", "0", "--schemes", "uncoded", "--slope", slope]
+        assert run(["tune", str(profile), *base, *more, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)["best"]
+        return found
+
+    for slope, workers, more in (("0", 1, ()), ("10", 12, ()), ("10", 6, ("--concurrency", "6"))):
+        chosen = best(slope, "--workers", "auto", *more)
+        assert chosen["workers"] == workers
+        assert chosen == best(slope, *more), "what is done unless somebody says otherwise"
+        assert chosen == best(slope, "--workers", str(workers), *more)
+        for other in {1, 3, 6, 12} - {workers} if not more else {1, 3}:
+            assert chosen["total_s"] < best(slope, "--workers", str(other), *more)["total_s"]
 
 
 def test_tables_and_a_picture(profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
