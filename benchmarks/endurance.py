@@ -4,6 +4,8 @@
 
 The first part plays rounds in virtual time, with the real loop, record and checkpoints on disk; the second one invokes
 real workers of the emulator through the real fleet and store. Ratios compare the last tenth of a run with its second.
+Bounds: no more descriptors at the end than after the first tenth, but for a few that come and go, and 5 MB more memory;
+the exit status says whether they held. Time is only told: this machine's other work is in it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from pathlib import Path
 from statistics import median
 
 import psutil
+
+MOST_DESCRIPTORS = 2
+MOST_MB = 5.0
+"""more than after the first tenth"""
 
 
 @dataclass
@@ -49,6 +55,17 @@ class Gauge:
         """Resident memory at the end over that after the first tenth."""
         tenth = max(1, len(self.resident_mb) // 10)
         return median(self.resident_mb[-tenth:]) - median(self.resident_mb[tenth : 2 * tenth])
+
+    @property
+    def more_descriptors(self) -> int:
+        """The most at the end over the most after the first tenth."""
+        tenth = max(1, len(self.descriptors) // 10)
+        return max(self.descriptors[-tenth:]) - max(self.descriptors[tenth : 2 * tenth])
+
+    @property
+    def flat(self) -> bool:
+        """Is no more held at the end than near the beginning?"""
+        return self.more_descriptors <= MOST_DESCRIPTORS and self.growth_mb <= MOST_MB
 
     @property
     def time_ratio(self) -> float:
@@ -113,21 +130,25 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5000)
     parser.add_argument("--invocations", type=int, default=5000)
     arguments = parser.parse_args()
-    parts: list[tuple[str, Callable[[Path], str]]] = [
-        (f"{arguments.rounds} rounds in virtual time", lambda folder: _told(virtual(folder, arguments.rounds))),
-        (f"{arguments.invocations} invocations", lambda folder: emulated(folder, arguments.invocations).describe()),
+    parts: list[tuple[str, Callable[[Path], tuple[Gauge, str]]]] = [
+        (f"{arguments.rounds} rounds in virtual time", lambda folder: _virtual(folder, arguments.rounds)),
+        (f"{arguments.invocations} invocations", lambda folder: (emulated(folder, arguments.invocations), "")),
     ]
+    missed = False
     for name, part in parts:
         with tempfile.TemporaryDirectory(prefix="gradmux-endurance-") as folder:
             began_s = time.perf_counter()
-            told = part(Path(folder))
-            print(f"{name} ({time.perf_counter() - began_s:.1f} s): {told}", flush=True)
-    return 0
+            gauge, more = part(Path(folder))
+            print(f"{name} ({time.perf_counter() - began_s:.1f} s): {gauge.describe()}{more}", flush=True)
+        if not gauge.flat:
+            print(f"MISSED: {gauge.more_descriptors:+d} descriptors, {gauge.growth_mb:+.1f} MB", flush=True)
+            missed = True
+    return missed
 
 
-def _told(found: tuple[Gauge, int]) -> str:
-    gauge, record_bytes = found
-    return f"{gauge.describe()}; the record has {record_bytes / 1e6:.1f} MB"
+def _virtual(folder: Path, rounds: int) -> tuple[Gauge, str]:
+    gauge, record_bytes = virtual(folder, rounds)
+    return gauge, f"; the record has {record_bytes / 1e6:.1f} MB"
 
 
 if __name__ == "__main__":

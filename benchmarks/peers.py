@@ -1,8 +1,8 @@
-"""Tasks that do nothing on other systems, Lithops and Ray, for a figure beside ours.
+"""Other systems beside ours: tasks that do nothing on Lithops and Ray, and whatever else runs in their environment.
 
 They live in a virtual environment of their own, outside this project, since they ask for other versions of what we use:
 
-    python -m benchmarks.peers      sets it up (or renews it); `benchmarks.dispatch` finds it by itself
+    python -m benchmarks.peers      sets it up (or renews it); `dispatch` and `store` find it by themselves
 
 Each is installed by itself: one that has no wheel for this Python leaves the other one alone.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-PACKAGES = ("lithops>=3.6,<4", "ray>=2.40,<3")
+PACKAGES = ("lithops>=3.6,<4", "ray>=2.40,<3", "aiobotocore>=2.20,<4")
 PATIENCE_S = 90.0
 PEERS = {
     "Lithops, localhost version 1": """
@@ -55,18 +55,25 @@ def peers_python() -> Path:
 
 def time_of(name: str, tasks: int, python: Path) -> float | str:
     """Seconds of the best of three rounds, or one line that says why there is no figure."""
+    said, trouble = run_program(TIMED.format(tasks=tasks, setting=PEERS[name]), "seconds", python)
+    return trouble if said is None else float(said)
+
+
+def run_program(program: str, word: str, python: Path) -> tuple[str | None, str]:
+    """(what it printed after `word` at the beginning of a line, one line that says why it did not)."""
     if not python.exists():
-        return "not measured: `python -m benchmarks.peers` installs it"
-    program = TIMED.format(tasks=tasks, setting=PEERS[name])
+        return None, "not measured: `python -m benchmarks.peers` installs it"
     try:
         ended = subprocess.run(
             [python, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False,
             env=with_first(python),
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"took longer than {PATIENCE_S:g} s"
-    said = [line.split()[1] for line in ended.stdout.splitlines() if line.startswith("seconds ")]
-    return float(said[0]) if said else f"not measured: {(ended.stderr.strip().splitlines() or ['no answer'])[-1]}"
+        return None, f"took longer than {PATIENCE_S:g} s"
+    said = [line.removeprefix(f"{word} ") for line in ended.stdout.splitlines() if line.startswith(f"{word} ")]
+    if said:
+        return said[0], ""
+    return None, f"not measured: {(ended.stderr.strip().splitlines() or ['no answer'])[-1]}"
 
 
 def with_first(python: Path) -> dict[str, str]:

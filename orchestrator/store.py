@@ -3,8 +3,8 @@
 Knows nothing of what the bytes mean. A store implements `ports.Store`; a missing key is a FileNotFoundError, and
 trouble that outlasts the client's own retries is `StoreUnavailable` (the run can be resumed). Read `fleets/` next.
 
-The client is obstore (Rust): a small put or get costs a quarter of boto3's CPU time, threads wait without the GIL,
-and it sends no checksum headers that S3-compatible stores refuse.
+The client is obstore (Rust): a small put or get costs a tenth of boto3's CPU time (`benchmarks/store.py`), threads wait
+without the GIL, and it sends no checksum headers that S3-compatible stores refuse.
 """
 
 from __future__ import annotations
