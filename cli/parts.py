@@ -30,7 +30,7 @@ from orchestrator.training.cloud_sum import Setting
 from orchestrator.training.data import put_dataset
 from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from orchestrator.training.stored import Shelf
-from orchestrator.training.trainer import TorchTrainer
+from orchestrator.training.trainer import EVENT_INLINE_BYTES, INLINE_BYTES, TorchTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class Parts:
             keys=self.keys,
             epoch=self.life.epoch,
             clip_norm=self.prepared.config.training.clip_norm,
+            inline_bytes=EVENT_INLINE_BYTES if self.prepared.config.cluster.invoke == "event" else INLINE_BYTES,
         )
         for model, state in enumerate(() if saved is None else saved.states):
             trainer.load_state(model, state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,18 @@ import numpy as np
 import pytest
 from torch import nn
 
+from cli.keeping import keep_job
+from cli.parts import Parts
+from cli.preparation import prepare_job
 from infra.local import DelayPlan, Emulator
+from lambda_worker.contract import MAX_EVENT_BYTES, MAX_REQUEST_BYTES, base64_size
 from orchestrator import Job, Model, train
+from orchestrator.api import Materials
 from orchestrator.delays import generate
 from orchestrator.errors import ConfigError
+from orchestrator.job_file import parse_job
+from orchestrator.runs.life import living
+from orchestrator.store import MemoryStore
 from tests.cli.conftest import ON_AWS
 
 SCHEMES: dict[str, dict[str, Any]] = {
@@ -46,6 +55,35 @@ def test_the_weights_are_the_same(scheme: str, account: Emulator, tmp_path: Path
     cloud, event = {"aggregate": "cloud"}, {"invoke": "event"}
     for way, cluster in {"cloud": cloud, "event": event, "both": {**cloud, **event}}.items():
         assert weights(scheme, tmp_path / way, account, **cluster) == expected, way
+
+
+@pytest.mark.parametrize(("invoke", "hidden", "inline"), [
+    ("request", 7, True), ("event", 7, True), ("request", 1500, True), ("event", 1500, False),
+])  # fmt: skip
+def test_twenty_slots_fit_into_a_request_whatever_their_weights(
+    invoke: str, hidden: int, inline: bool, tmp_path: Path
+) -> None:
+    """An event may have a sixth of the size of a request that is answered at once."""
+    tree = {
+        "cluster": {"workers": 2, "invoke": invoke},
+        "scheme": {"name": "uncoded"},
+        "data": {"train": "arrays", "batch_size": 4},
+        "training": {"steps": 1},
+        "models": [{"name": "a", "factory": "here:make_mlp", "optimizer": {"name": "SGD", "lr": 0.01}}],
+    }
+    rows = np.ones((8, 5), np.float32), np.zeros(8, np.int64)
+    materials = Materials(factories={"a": partial(make_mlp, hidden)}, train=rows)
+    prepared = prepare_job(parse_job(tree, "test"), materials, tmp_path, lambda _: MemoryStore())
+    paths = keep_job(prepared, tmp_path / "home", tmp_path)
+    store: Any = MemoryStore()
+    place: Any = None
+    with living(paths) as life:
+        trainer = Parts(prepared, place, paths, life, store).trainer(None)
+    trainer.publish(0)
+    weights = trainer.weights(0).inline
+    assert (weights is not None) is inline
+    limit = MAX_EVENT_BYTES if invoke == "event" else MAX_REQUEST_BYTES
+    assert 20 * base64_size(len(weights or b"")) < limit / 2, "there must be room for the rows, too"
 
 
 def test_lazy_schemes_need_their_results_here(tmp_path: Path) -> None:
