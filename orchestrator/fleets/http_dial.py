@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import math
 import resource
 import socket
 import ssl
@@ -21,6 +22,9 @@ from orchestrator.errors import PreflightError
 from orchestrator.fleets.http_reader import HEAD_BYTES, BadResponse, parse_head
 
 CONNECT_S = 10.0
+DIALS = 256
+"""Connections that are being opened at once, at most: a thousand TLS handshakes that begin together all take as long as
+the last one."""
 ADDRESSES_S = 60.0
 """how long the addresses of a name are kept"""
 KEEPALIVE_PROBE_S = 60
@@ -84,17 +88,30 @@ class Dialer:
         self._resolved_s = 0.0
         self._resolving = asyncio.Lock()
         self._turn = itertools.count()
+        self._dials = asyncio.Semaphore(DIALS)
+        self._unanswered_s = -math.inf
+        """when an attempt was given up last, unless a later one succeeded"""
         allow_descriptors()
 
     async def dial(self, make: Callable[[], P]) -> P:
-        """A connection with the protocol that `make` makes. Raises NoConnection."""
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                return await self._dial(make)
-        except TimeoutError as error:
-            raise NoConnection(f"no connection within {CONNECT_S:g} s") from error
-        except (OSError, BadResponse) as error:  # ssl.SSLError is an OSError
-            raise NoConnection(str(error)) from error
+        """A connection with the protocol that `make` makes. Raises NoConnection.
+
+        Who waits for their turn does not wait for a server that has not answered others meanwhile.
+        """
+        asked_s = self._loop.time()
+        async with self._dials:
+            try:
+                if self._unanswered_s > asked_s:
+                    raise TimeoutError
+                async with asyncio.timeout(CONNECT_S):
+                    made = await self._dial(make)
+            except TimeoutError as error:
+                self._unanswered_s = self._loop.time()
+                raise NoConnection(f"no connection within {CONNECT_S:g} s") from error
+            except (OSError, BadResponse) as error:  # ssl.SSLError is an OSError
+                raise NoConnection(str(error)) from error
+        self._unanswered_s = -math.inf
+        return made
 
     async def _dial(self, make: Callable[[], P]) -> P:
         route = self._route

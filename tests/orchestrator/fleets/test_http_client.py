@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from orchestrator.errors import PreflightError
+from orchestrator.fleets import http_dial
 from orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
 from orchestrator.fleets.http_dial import Dialer, Route
 
@@ -268,6 +269,27 @@ def test_nobody_listens() -> None:
         with pytest.raises(NoConnection, match=r"Connect call failed"):
             await post(client)
         client.close()
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_a_turn_does_not_wait_for_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes connections, and says nothing on them."""
+    monkeypatch.setattr(http_dial, "DIALS", 3)
+    monkeypatch.setattr(http_dial, "CONNECT_S", 0.3)
+
+    async def main() -> None:
+        async with ScriptedServer(lambda peer: asyncio.sleep(60)) as server:
+            url = f"https://127.0.0.1:{server.port}"
+            client = HttpClient(Dialer(Route.to(url, ssl.create_default_context())), 1.0)
+            troubles = await asyncio.gather(*(post(client) for _ in range(50)), return_exceptions=True)
+            assert {(type(trouble), str(trouble)) for trouble in troubles} == {
+                (NoConnection, "no connection within 0.3 s")
+            }
+            assert len(server.peers) == 3
+            assert isinstance((await asyncio.gather(post(client), return_exceptions=True))[0], NoConnection)
+            assert len(server.peers) == 4, "who comes later tries anew"
+            client.close()
 
     asyncio.run(main())
 

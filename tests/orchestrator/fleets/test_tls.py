@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from orchestrator.errors import PreflightError
+from orchestrator.fleets import http_dial
 from orchestrator.fleets.boto3_fleet import Boto3Fleet
 from orchestrator.fleets.calling import Function, request_body
 from orchestrator.fleets.http_client import HttpClient
@@ -136,6 +137,46 @@ def test_a_bundle_that_is_none_is_told_in_one_line(
     S3Store("bucket", endpoint_url="http://127.0.0.1:9")  # nobody has to prove anything there
 
 
+def test_many_connections_are_opened_some_at_a_time(
+    endpoint: FakeLambda, issued: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has all the time there is for one, from its turn on."""
+    monkeypatch.setattr(http_dial, "DIALS", 2)
+    monkeypatch.setattr(http_dial, "CONNECT_S", 2.0)
+    opening, most = 0, 0
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opening, most
+        await reader.readuntil(b"\r\n\r\n")
+        opening += 1
+        most = max(most, opening)
+        await asyncio.sleep(0.2)
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", urlsplit(endpoint.url).port)
+        opening -= 1
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    async def main() -> None:
+        async with await asyncio.start_server(tunnel, "127.0.0.1", 0) as proxy:
+            where = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+            context = ssl.create_default_context(cafile=issued.bundle)
+            client = HttpClient(Dialer(Route.to(endpoint.url, context, where)), silence_s=5.0)
+            body = request_body(PlainRequests().build(call(0, 0)))
+            head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+            answers = await asyncio.gather(*(client.post(head, body) for _ in range(24)))
+            assert [answer.status for answer in answers] == [200] * 24
+            client.close()
+
+    asyncio.run(main())
+    assert most == 2
+
+
+async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while piece := await source.read(1 << 16):
+        sink.write(piece)
+    sink.close()
+
+
 def test_through_a_proxy(endpoint: FakeLambda, issued: Issued) -> None:
     """It is asked for a tunnel once for each connection, and sees nothing of what goes through."""
     context = ssl.create_default_context(cafile=issued.bundle)
@@ -146,11 +187,6 @@ def test_through_a_proxy(endpoint: FakeLambda, issued: Issued) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", urlsplit(endpoint.url).port)
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
-
-    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while piece := await source.read(1 << 16):
-            sink.write(piece)
-        sink.close()
 
     async def main() -> None:
         async with await asyncio.start_server(tunnel, "127.0.0.1", 0) as proxy:
