@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import boto3
 import numpy as np
@@ -43,6 +44,7 @@ from orchestrator.training.stored import Shelf
 from orchestrator.training.trainer import TorchTrainer
 
 BUCKET = "large-models"
+Body = TypeVar("Body", bytes, memoryview)
 SANDBOXES, FEATURES, CLASSES = 8, 640, 10
 MOST = 2.2
 
@@ -70,8 +72,11 @@ class CountedStore:
     def get_range(self, key: str, start: int, end: int) -> bytes:
         return self._counted(self._store.get_range(key, start, end))
 
-    def get_many(self, keys: Sequence[str]) -> Sequence[bytes]:
-        return [self._counted(body) for body in self._store.get_many(keys)]
+    def view(self, key: str) -> memoryview:
+        return self._counted(self._store.view(key))
+
+    def view_many(self, keys: Sequence[str]) -> Sequence[memoryview]:
+        return [self._counted(body) for body in self._store.view_many(keys)]
 
     def exists(self, key: str) -> bool:
         return self._store.exists(key)
@@ -82,7 +87,7 @@ class CountedStore:
     def list(self, prefix: str) -> list[str]:
         return self._store.list(prefix)
 
-    def _counted(self, body: bytes) -> bytes:
+    def _counted(self, body: Body) -> Body:
         self.bytes += len(body)
         return body
 

@@ -1,9 +1,8 @@
-"""How much slower a real run is than its simulation: 64 workers of the emulator with injected delays, against the same
-delays in virtual time.
+"""How much slower a real run is than its simulation: 64 workers of the emulator, against the same in virtual time.
 
-Both play the same loop, so what differs is the work of the client, the endpoint and the workers themselves, all on this
-machine. The run's wall time may be at most 1.05 times the simulated time of its own delays, as its record has them; the
-exit status says whether it was. Beside it the time that the injected delays alone would take.
+Delays are injected. Both play the same loop, so what differs is the work of the client, the endpoint and the workers
+themselves, all on this machine. The run's wall time may be at most 1.05 times the simulated time of its own delays, as
+its record has them; the exit status says whether it was. Beside it the time that the injected delays alone would take.
 
     python -m benchmarks.loop_against_simulator [--seconds 12]     simulated seconds of each run, about
 """

@@ -1,8 +1,9 @@
 """What objects in S3 cost the client: our store (obstore) beside stock boto3, and aiobotocore where it is installed.
 
-Snapshots and results of 4 KB and of 4 MB are put, read whole, and read in ranges of an eighth, 32 at a time (8 of the
-large ones), at the emulator's S3. Each client runs in a process of its own. The best of a few rounds counts. Bound: a
-small object costs at most half of boto3's processor time; the exit status says whether it held.
+Objects of 4 KB and of 4 MB are put, read whole (into Python's memory, or where the client has put them: a view), and
+read in ranges of an eighth, 32 at a time (8 of the large ones), at the emulator's S3. Each client runs in a process of
+its own. The best of a few rounds counts. Bound: a small object costs at most half of boto3's processor time; the exit
+status says whether it held.
 
     python -m benchmarks.store [--rounds 5] [--peers PYTHON]     an interpreter that has aiobotocore; see `peers.py`
 """
@@ -84,13 +85,20 @@ def operations(kind: str, url: str, size: int) -> dict[str, Callable[[str], Any]
         return {
             "put": lambda key: store.put(key, data),
             "get": store.get,
+            "view": store.view,
             "get_range": lambda key: store.get_range(key, part, 2 * part),
         }
     client = boto3_client(url)
+
+    def whole(key: str) -> bytes:
+        body: bytes = client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        return body
+
     inner = f"bytes={part}-{2 * part - 1}"
     return {
         "put": lambda key: client.put_object(Bucket=BUCKET, Key=key, Body=data),
-        "get": lambda key: client.get_object(Bucket=BUCKET, Key=key)["Body"].read(),
+        "get": whole,
+        "view": whole,
         "get_range": lambda key: client.get_object(Bucket=BUCKET, Key=key, Range=inner)["Body"].read(),
     }
 

@@ -171,7 +171,7 @@ class ReplyReader:
         if self._shelf is not None:
             self._shelf.note(result.job, result.key)
             return StoredResult.of(result)
-        fetched = CodedResult(*decode_result(self._store.get(result.key)))
+        fetched = CodedResult(*decode_result(self._store.view(result.key)))
         self._remove(result.key)
         return fetched
 

@@ -34,7 +34,7 @@ class Client(Store, Protocol):
 
     def create(self, key: str, data: bytes) -> bool: ...
     def put_many(self, objects: Mapping[str, bytes]) -> None: ...
-    def get_many(self, keys: Sequence[str]) -> Sequence[bytes]: ...
+    def view_many(self, keys: Sequence[str]) -> Sequence[memoryview]: ...
     def close(self) -> None: ...
 
 
@@ -57,6 +57,9 @@ class PatientStore:
     def get(self, key: str) -> bytes:
         return self._ask(lambda client: client.get(key))
 
+    def view(self, key: str) -> memoryview:
+        return self._ask(lambda client: client.view(key))
+
     def get_range(self, key: str, start: int, end: int) -> bytes:
         return self._ask(lambda client: client.get_range(key, start, end))
 
@@ -73,8 +76,8 @@ class PatientStore:
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         self._ask(lambda client: client.put_many(objects))
 
-    def get_many(self, keys: Sequence[str]) -> Sequence[bytes]:
-        return self._ask(lambda client: client.get_many(keys))
+    def view_many(self, keys: Sequence[str]) -> Sequence[memoryview]:
+        return self._ask(lambda client: client.view_many(keys))
 
     def at_once(self, request: Callable[[Client], None], limit_s: float) -> bool:
         """Asks without patience, also when somebody wants the run to end. False when that failed, or takes longer."""

@@ -49,7 +49,7 @@ class SumFailed(RunStopped):
 class ReadsMany(Protocol):
     """What is asked of the store."""
 
-    def get_many(self, keys: Sequence[str]) -> Sequence[bytes]: ...
+    def view_many(self, keys: Sequence[str]) -> Sequence[memoryview]: ...
     def delete(self, keys: Iterable[str]) -> None: ...
 
 
@@ -113,7 +113,7 @@ class CloudSums:
     def _fetch(self, job: int, slices: Mapping[int, tuple[int, int]], found: dict[int, Vector]) -> dict[int, str]:
         """Adds the sums of these slices to `found`; what is wrong with those that are damaged, by slice."""
         troubles = {}
-        bodies = self._store.get_many([self._out(job, lo) for lo, _ in slices.values()])
+        bodies = self._store.view_many([self._out(job, lo) for lo, _ in slices.values()])
         for (part, (lo, hi)), body in zip(slices.items(), bodies, strict=True):
             try:
                 found[part] = decode_result(body)[0]

@@ -31,6 +31,7 @@ def test_what_is_put_comes_back_whole_and_in_ranges(store: MemoryStore | S3Store
     content = bytes(range(256)) * 5
     store.put("runs/a/x", content)
     assert store.get("runs/a/x") == content
+    assert store.view("runs/a/x") == content
     assert store.get_range("runs/a/x", 10, 300) == content[10:300]
     assert store.get_range("runs/a/x", 1270, 9999) == content[1270:]
     assert store.get_range("runs/a/x", 5, 5) == b""
@@ -47,6 +48,8 @@ def test_a_missing_key_is_named(store: MemoryStore | S3Store) -> None:
     assert not store.exists("runs/none")
     with pytest.raises(FileNotFoundError, match="runs/none"):
         store.get("runs/none")
+    with pytest.raises(FileNotFoundError, match="runs/none"):
+        store.view("runs/none")
 
 
 def test_lists_by_any_prefix_in_order_and_deletes(store: MemoryStore | S3Store) -> None:
@@ -69,7 +72,7 @@ def test_more_than_one_page_of_keys(store: MemoryStore | S3Store) -> None:
 def test_many_come_back_in_the_order_asked(store: MemoryStore | S3Store) -> None:
     store.put_many({str(index): str(index).encode() for index in range(40)})
     wanted = [str(index) for index in reversed(range(40))]
-    assert list(store.get_many(wanted)) == [name.encode() for name in wanted]
+    assert list(store.view_many(wanted)) == [name.encode() for name in wanted]
 
 
 def test_put_once_leaves_what_is_there(store: MemoryStore | S3Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -98,9 +98,6 @@ class Moody(MemoryStore):
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         raise NotImplementedError
-
-    def get_many(self, keys: Sequence[str]) -> Sequence[bytes]:
-        return [self.get(key) for key in keys]
 
     def close(self) -> None:
         self.closed = True
