@@ -1,6 +1,6 @@
 """The pipeline live: four models on real digits, 64 calls in flight at most, injected delays, real workers.
 
-    python -m benchmarks.live_pipeline [--delays lambda-like] [--steps 24]
+    python -m benchmarks.live_pipeline [--delays lambda-like] [--steps 12]
 
 Contestants: four independent uncoded jobs of 16 workers each, at once (a process and an emulator each), M-SGC on 64
 workers, `pipeline` with fixed (n, s), and `pipeline-auto`. All get the same table of delays, row by round and column by
@@ -230,7 +230,7 @@ def simulated(prepared: Prepared) -> tuple[float, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--delays", default="lambda-like", help="a generator")
-    parser.add_argument("--steps", type=int, default=24, help="of each model")
+    parser.add_argument("--steps", type=int, default=12, help="of each model")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rounds, models = arguments.steps * len(MODELS), len(MODELS)
