@@ -34,11 +34,16 @@ def cancel_command(settings: Settings, run: str, wait_s: float) -> None:
 
 
 def _tell_workers(paths: RunPaths, life: Life) -> bool:
-    """Puts the marker that workers look for before they compute. False when the store does not take it."""
+    """Puts the marker that workers look for before they compute. False when the store does not take it.
+
+    Of a run without a process it also removes what that has left in the store for its workers: nobody else will.
+    """
     from cli.places import store_of
     from lambda_worker.contract import cancel_marker
     from orchestrator.errors import PreflightError, RunStopped
+    from orchestrator.runs.leftovers import leftovers
     from orchestrator.runs.life import store_name
+    from orchestrator.runs.lock import is_held
     from orchestrator.store import Keys
 
     assert life.place is not None
@@ -46,8 +51,11 @@ def _tell_workers(paths: RunPaths, life: Life) -> bool:
         store = store_of(life.place)
     except PreflightError:
         return False
+    keys = Keys(store_name(paths))
     try:
-        store.put(Keys(store_name(paths)).cancel, cancel_marker(life.epoch))
+        store.put(keys.cancel, cancel_marker(life.epoch))
+        if not is_held(paths.lock):
+            store.delete(leftovers(store, keys, life.epoch))
     except (PreflightError, RunStopped):
         return False
     finally:

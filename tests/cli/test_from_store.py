@@ -10,23 +10,50 @@ import pytest
 
 from cli.keeping import keep_job
 from cli.places import open_place
+from cli.preparation import Prepared
 from cli.wiring import run_job
 from orchestrator.errors import Interrupted
 from orchestrator.record import Decoded
 from orchestrator.runs.life import store_name
 from orchestrator.runs.paths import find_run
 from orchestrator.runs.stopping import Stop
+from orchestrator.store import Keys, S3Store
 from tests.cli.conftest import BUCKET, ON_AWS, Gradmux
 from tests.cli.going_on import Small, saved
+
+
+def on_aws(folder: Path) -> Prepared:
+    """A small job in the emulated account."""
+    prepared = Small(folder, None).prepared({"name": "gc", "s": 1})  # type: ignore[arg-type]
+    cluster = prepared.config.cluster.model_copy(update=ON_AWS)
+    return replace(prepared, config=prepared.config.model_copy(update={"cluster": cluster}))
+
+
+@pytest.mark.usefixtures("account")
+def test_what_a_killed_run_left_for_its_workers_goes_when_it_is_cancelled(
+    tmp_path: Path, gradmux: Gradmux, home: Path
+) -> None:
+    job, stop = on_aws(tmp_path), Stop()
+    stop.ask("as if it were killed")
+    killed = keep_job(job, home, tmp_path)
+    with open_place(job.config) as place, pytest.raises(Interrupted):
+        run_job(job, place, killed, stop=stop)
+    store, keys = S3Store(BUCKET), Keys(store_name(killed))
+    kept = keys.weights(1, 0, 0), keys.folder("job.json")
+    for key in (keys.weights(0, 0, 0), f"{keys.spill(0, 1)}0-0-1-1/0", keys.reduced(0, 0, 0), kept[0]):
+        store.put(key, b"left behind")
+    ran = gradmux("cancel", killed.run)
+    assert ran.code == 0, ran.err
+    left = store.list(keys.prefix)
+    assert set(kept) <= set(left), "what a later life needs stays"
+    assert [key for key in left if key.startswith((keys.snapshots, keys.results))] == [kept[0]]
+    store.close()
 
 
 @pytest.mark.usefixtures("account")
 def test_the_folder_of_a_run_is_in_its_bucket(tmp_path: Path, gradmux: Gradmux, home: Path) -> None:
     first = tmp_path / "first"
-    config = Small(first, None).prepared({"name": "gc", "s": 1}).config  # type: ignore[arg-type]
-    cluster = config.cluster.model_copy(update=ON_AWS)
-    small = Small(first, None)  # type: ignore[arg-type]
-    job = replace(small.prepared({"name": "gc", "s": 1}), config=config.model_copy(update={"cluster": cluster}))
+    job = on_aws(first)
     stop, count = Stop(), 0
 
     def on_step(_: Decoded) -> None:
