@@ -14,8 +14,8 @@ from orchestrator.schemes.registry import REGISTRY, build_scheme, register
 from orchestrator.schemes.scheme import Context, Key
 from orchestrator.simulate import SimulationOptions, simulate
 from tests.cli.conftest import Gradmux, gradmux, home
+from tests.orchestrator.schemes.exploring import explore
 from tests.orchestrator.schemes.playing import Play, mask
-from tests.orchestrator.schemes.test_exhaustive import explore
 from tests.outside import even_odd
 
 __all__ = ["gradmux", "home"]
@@ -53,9 +53,11 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("workers", [2, 4, 6])
 def test_every_pattern_that_it_claims_to_tolerate_decodes(workers: int) -> None:
-    game = play(workers)
-    rounds = explore(game, game.scheme.straggler_model("either"))
-    assert rounds == 2 ** (workers // 2 + 1) - 1, "all sets of even workers, all of odd ones, the empty one once"
+    scheme = play(workers).scheme
+    explored = explore(scheme, scheme.straggler_model("either"))
+    assert explored.rounds == 2 ** (workers // 2 + 1) - 1, (
+        "all sets of even workers, all of odd ones, the empty one once"
+    )
 
 
 def test_one_of_each_kind_is_too_many() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 
 import numpy as np
@@ -86,34 +86,42 @@ class Play:
             model.commit(mask(self.scheme.workers, late))
         return self.end()
 
-    def forget(self) -> None:
-        """Drops what no later decode may use, so that runs in the same state look the same."""
-        self.decoded = {}
-        self.tasks = {key: task for key, task in self.tasks.items() if task.job + self.scheme.delay > self.t}
-
-    def result(self, key: Key) -> FloatArray:
-        """What the worker would send: its linear combination of the job's chunk gradients."""
-        task = self.tasks[key]
-        return np.asarray(task.coefficients) @ gradients(len(self.scheme.chunk_sizes), task.job)[list(task.chunks)]
-
     def combined_row(self, decoding: Decoding) -> FloatArray:
         """(chunks,) weights x rows: what the decode multiplies each chunk's gradient with."""
-        row = np.zeros(len(self.scheme.chunk_sizes))
-        for key, weight in decoding.weights.items():
-            task = self.tasks[key]
-            np.add.at(row, list(task.chunks), weight * np.asarray(task.coefficients))
-        return row
+        return combined_row(self.scheme.chunk_sizes, self.tasks, decoding)
 
     def check(self, job: int, decoding: Decoding) -> None:
-        """weights x rows = 1, and weights x results = the job's gradient, to 1e-12 of what rounding may do."""
-        assert all(self.tasks[key].job == job for key in decoding.weights)
-        tolerance = PRECISION * max(1.0, decoding.amplification)
-        error = np.abs(self.combined_row(decoding) - 1.0).max()
-        assert error <= tolerance, f"weights x rows misses 1 by {error}"
-        assert decoding.residual <= max(tolerance, 1e-9)
-        total = sum(weight * self.result(key) for key, weight in decoding.weights.items())
-        gradient = gradients(len(self.scheme.chunk_sizes), job).sum(axis=0)
-        assert np.abs(total - gradient).max() <= tolerance * len(self.scheme.chunk_sizes)
+        """See `check_decoding`."""
+        check_decoding(self.scheme.chunk_sizes, self.tasks, job, decoding)
+
+
+@cache
+def result(task: Task, chunks: int) -> FloatArray:
+    """(dimension,) what a worker would send: its linear combination of the job's chunk gradients."""
+    return np.asarray(task.coefficients) @ gradients(chunks, task.job)[list(task.chunks)]
+
+
+def combined_row(chunk_sizes: FloatArray, tasks: Mapping[Key, Task], decoding: Decoding) -> FloatArray:
+    """(chunks,) weights x rows: what the decode multiplies each chunk's gradient with."""
+    row = [0.0] * len(chunk_sizes)
+    for key, weight in decoding.weights.items():
+        task = tasks[key]
+        for chunk, coefficient in zip(task.chunks, task.coefficients, strict=True):
+            row[chunk] += weight * coefficient
+    return np.array(row)
+
+
+def check_decoding(chunk_sizes: FloatArray, tasks: Mapping[Key, Task], job: int, decoding: Decoding) -> None:
+    """weights x rows = 1, and weights x results = the job's gradient, to 1e-12 of what rounding may do."""
+    assert all(tasks[key].job == job for key in decoding.weights)
+    tolerance = PRECISION * max(1.0, decoding.amplification)
+    error = np.abs(combined_row(chunk_sizes, tasks, decoding) - 1.0).max()
+    assert error <= tolerance, f"weights x rows misses 1 by {error}"
+    assert decoding.residual <= max(tolerance, 1e-9)
+    chunks = len(chunk_sizes)
+    total = sum(weight * result(tasks[key], chunks) for key, weight in decoding.weights.items())
+    gradient = gradients(chunks, job).sum(axis=0)
+    assert np.abs(total - gradient).max() <= tolerance * chunks
 
 
 def loads(scheme: Scheme, t: int) -> list[float]:

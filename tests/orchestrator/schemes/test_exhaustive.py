@@ -1,84 +1,94 @@
-"""Every straggler pattern of the declared models, for small n: each due job decodes in time, and no round has to wait.
+"""Every straggler pattern of the declared models, n <= 4 and W <= 4: each due job decodes, and no round has to wait.
 
 M-SGC's jobs do not influence each other, so one job shows all; SR-SGC takes workers from job B for job 0, so it plays
-B + 1 jobs. Runs that have come to the same state are followed once. "either" holds the patterns of both models.
-Complete for the sizes in COMPLETE; for the larger ones an even sample of the runs goes on from each round to the next,
-unless the environment has EXHAUSTIVE=1: that plays them all, for hours at n = W = 4.
+B + 1 jobs. "either" holds the patterns of both models.
+
+At n = W = 4 M-SGC is played up to permutations of workers that are alike: those that share a group in all its shared
+parts (fractional), or all of them (lambda = n, where nothing is shared; cyclic codes, which only count). What a cyclic
+code solves for does depend on who answered: every set of answers to its shared parts is decoded besides. Smaller sizes
+are played in full, and the reduced play is held to them. EXHAUSTIVE=1 plays everything in full.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 
 from orchestrator.errors import ConfigError
-from orchestrator.schemes.scheme import StragglerModel
-from tests.orchestrator.schemes.playing import Play, make, mask
+from orchestrator.schemes.codes import Codeword, FractionalCode, Row
+from orchestrator.schemes.multiplexed import Multiplexed
+from orchestrator.schemes.scheme import Scheme
+from orchestrator.schemes.stragglers import Bursty
+from tests.orchestrator.schemes.exploring import explore
+from tests.orchestrator.schemes.playing import Play, make
 
 CODES = ("fractional", "cyclic")
-COMPLETE = [(1, 2), (1, 3), (1, 4), (2, 2), (2, 3), (2, 4), (3, 2), (3, 3), (4, 2)]
-"""(n, W): for each, all B and lambda"""
-SAMPLED = [(3, 4), (4, 3), (4, 4)]
-FOLLOWED = 5
-"""runs that go on from each round, for the sampled sizes"""
+IN_FULL = "EXHAUSTIVE" in os.environ
+LARGEST = (4, 4)
+"""(n, W)"""
 
 
-def explore(play: Play, model: StragglerModel, followed: int | None = None) -> int:
-    """Plays every admitted pattern; returns how many rounds were played. Fails on a decode that is late or wrong.
-
-    With `followed`, about so many runs go on from each round; every pattern of the next round is still played on them.
-    """
-    reached, played = [pickle.dumps((play, model))], 0
-    for _ in range(play.scheme.rounds):
-        following = [after for state in reached for after in _rounds(state)]
-        played += len(following)
-        reached = sorted(set(following))
-        reached = reached[:: max(1, len(reached) // followed)] if followed else reached
-    return played
+def sequential(name: str, workers: int, window: int, burst: int, most: int, code: str) -> Scheme:
+    jobs = 1 if name == "m-sgc" else burst + 1
+    return make(name, workers, jobs, burst=burst, window=window, max_stragglers=most, code=code)
 
 
-def _rounds(state: bytes) -> Iterator[bytes]:
-    """The state after each round that the model admits."""
-    play: Play
-    model: StragglerModel
-    play, model = pickle.loads(state)
-    invoked = play.start()
-    opened = pickle.dumps((play, model))
-    for late in _subsets(invoked):
-        stragglers = mask(play.scheme.workers, late)
-        if model.admits(stragglers):
-            then, model_then = pickle.loads(opened)
-            then.answer(worker for worker in invoked if worker not in late)
-            assert then.scheme.may_start(then.t + 1), f"round {then.t} may not end without {late}"
-            model_then.commit(stragglers)
-            then.end()
-            then.forget()
-            yield pickle.dumps((then, model_then))
-
-
-def _subsets(workers: list[int]) -> Iterator[tuple[int, ...]]:
-    return (late for size in range(len(workers) + 1) for late in combinations(workers, size))
-
-
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize(("workers", "window"), COMPLETE + SAMPLED)
-@pytest.mark.parametrize("name", ["sr-sgc", "m-sgc"])
-def test_every_pattern_of_the_sequential_schemes_decodes(name: str, workers: int, window: int, code: str) -> None:
-    everything = (workers, window) in COMPLETE or "EXHAUSTIVE" in os.environ
-    played = 0
-    for burst in range(1, window):
-        for most in range(workers + 1):
-            jobs = 1 if name == "m-sgc" else burst + 1
+def cases() -> Iterator[tuple[str, int, int, int, int, str]]:
+    """Name, n, W, B, lambda and code of all that exist; without shared part the code makes no difference."""
+    for name, workers, window, code in product(("sr-sgc", "m-sgc"), (1, 2, 3, 4), (2, 3, 4), CODES):
+        for burst, most in product(range(1, window), range(workers + 1)):
+            if name == "m-sgc" and most == workers and code != CODES[0]:
+                continue
             try:
-                scheme = make(name, workers, jobs, burst=burst, window=window, max_stragglers=most, code=code)
+                sequential(name, workers, window, burst, most, code)
             except ConfigError:
                 continue
-            played += explore(Play(scheme), scheme.straggler_model("either"), None if everything else FOLLOWED)
-    assert played > 0
+            yield name, workers, window, burst, most, code
+
+
+def alike(scheme: Scheme) -> list[list[int]]:
+    """Sets of workers whose permutations make no difference to the only job of M-SGC."""
+    assert isinstance(scheme, Multiplexed)
+    if not isinstance(scheme.code, FractionalCode):
+        return [list(range(scheme.workers))]
+    words = [scheme.code.draw(0, part) for part in range(scheme.burst)]
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for worker in range(scheme.workers):
+        groups.setdefault(tuple(word.group[worker] for word in words), []).append(worker)
+    return list(groups.values())
+
+
+@pytest.mark.parametrize(("name", "workers", "window", "burst", "most", "code"), [*cases()])
+def test_every_pattern_of_the_sequential_schemes_decodes(
+    name: str, workers: int, window: int, burst: int, most: int, code: str
+) -> None:
+    scheme = sequential(name, workers, window, burst, most, code)
+    model = scheme.straggler_model
+    if name == "sr-sgc":
+        assert explore(scheme, model("either")).rounds >= scheme.rounds
+        return
+    reduced = explore(scheme, model("either"), alike=alike(scheme))
+    assert reduced.stands_for >= reduced.rounds >= scheme.rounds
+    if IN_FULL or (workers, window) != LARGEST:
+        full = explore(scheme, model("either"))
+        assert full.rounds == full.stands_for == reduced.stands_for, "one for each that it stands for"
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3])
+@pytest.mark.parametrize("burst", [1, 2, 3])
+def test_m_sgc_decodes_from_every_set_of_answers_to_its_shared_parts(burst: int, most: int) -> None:
+    """n = W = 4 over a cyclic code: any n - lambda or more answer for each part, after all private chunks have come."""
+    enough = [chosen for size in range(4 - most, 5) for chosen in combinations(range(4), size)]
+    for answering in product(enough, repeat=burst):
+        play = Play(sequential("m-sgc", 4, 4, burst, most, "cyclic"))
+        for t in range(play.scheme.rounds):
+            play.start()
+            play.answer(range(4) if t < 3 else answering[t - 3])
+            play.end()
+        assert set(play.decoded) == {0}
 
 
 @pytest.mark.parametrize("code", [*CODES, "dft"])
@@ -88,4 +98,50 @@ def test_every_pattern_of_gradient_coding_decodes(workers: int, code: str) -> No
         if code == "dft" and stragglers and (workers - stragglers) % 2 == 0:
             continue
         scheme = make("gc", workers, 1, stragglers=stragglers, code=code)
-        assert explore(Play(scheme), scheme.straggler_model("either")) >= 1
+        assert explore(scheme, scheme.straggler_model("either")).rounds >= 1
+
+
+# --- what must fail --------------------------------------------------------------------------------------------------
+
+WEAKER = [
+    # n, W, B, lambda of what is promised; what the scheme is built for instead; codes that must not bear it (one
+    # group of all workers does)
+    ((4, 2, 1, 1), {"most": 0}, CODES),
+    ((4, 2, 1, 2), {"most": 1}, CODES),
+    ((4, 3, 1, 3), {"most": 2}, ("cyclic",)),
+    ((3, 3, 2, 2), {"most": 1}, ("cyclic",)),
+    ((3, 3, 2, 2), {"burst": 1}, ("cyclic",)),
+    ((4, 3, 2, 4), {"burst": 1}, CODES),
+]
+
+
+@pytest.mark.parametrize(("promised", "built", "code"), [(p, b, code) for p, b, codes in WEAKER for code in codes])
+@pytest.mark.parametrize("name", ["sr-sgc", "m-sgc"])
+def test_a_weaker_scheme_is_found_out(
+    name: str, promised: tuple[int, int, int, int], built: dict[str, int], code: str
+) -> None:
+    """Built for one straggler less, or for shorter bursts: no play of what it does not promise goes through."""
+    workers, window, burst, most = promised
+    weaker = sequential(name, workers, window, **{"burst": burst, "most": most, **built}, code=code)
+    if name == "m-sgc":
+        with pytest.raises(AssertionError, match=r"may not end|does not decode"):
+            explore(weaker, Bursty(burst, window, most, workers), alike=alike(weaker))
+    with pytest.raises(AssertionError, match=r"may not end|does not decode"):
+        explore(weaker, Bursty(burst, window, most, workers))
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("name", ["sr-sgc", "m-sgc"])
+def test_a_wrong_coefficient_is_found_out(name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker computes 1 + 1e-9 times what it should: everything is in time, and some decodes are wrong."""
+    scheme = sequential(name, 3, 3, 1, 2, code)
+    word = type(scheme.code.draw(0))
+    row = word.row
+
+    def spoilt(self: Codeword, worker: int) -> Row:
+        chunks, coefficients = row(self, worker)
+        return chunks, tuple(c * (1 + 1e-9 * (worker == 2)) for c in coefficients)
+
+    monkeypatch.setattr(word, "row", spoilt)
+    with pytest.raises(AssertionError, match="misses 1 by"):
+        explore(scheme, scheme.straggler_model("either"))

@@ -10,8 +10,8 @@ from orchestrator.errors import ConfigError
 from orchestrator.schemes.registry import build_scheme
 from orchestrator.schemes.scheme import Context, Key
 from orchestrator.schemes.stragglers import Bursty, PerRound
+from tests.orchestrator.schemes.exploring import explore
 from tests.orchestrator.schemes.playing import Play, loads, make
-from tests.orchestrator.schemes.test_exhaustive import explore
 
 
 def jobs_of(play: Play) -> dict[int, int]:
@@ -88,7 +88,7 @@ def test_larger_models_break_it(code: str, burst: int, window: int, most: int) -
     def broken(larger: Bursty) -> bool:
         scheme = make("sr-sgc", 4, burst + 1, burst=burst, window=window, max_stragglers=most, code=code)
         try:
-            explore(Play(scheme), larger, followed=40)
+            explore(scheme, larger)
         except AssertionError:
             return True
         return False
@@ -101,9 +101,9 @@ def test_larger_models_break_it(code: str, burst: int, window: int, most: int) -
 def test_one_more_per_round_breaks_the_cyclic_code() -> None:
     """s = 1 in every round is tolerated for ever, 2 in every round are not."""
     params: dict[str, int | str] = {"burst": 1, "window": 2, "max_stragglers": 2, "code": "cyclic"}
-    explore(Play(build_scheme("sr-sgc", params, Context(4, 3))), PerRound(1))
+    explore(build_scheme("sr-sgc", params, Context(4, 3)), PerRound(1))
     with pytest.raises(AssertionError):
-        explore(Play(build_scheme("sr-sgc", params, Context(4, 3))), PerRound(2))
+        explore(build_scheme("sr-sgc", params, Context(4, 3)), PerRound(2))
 
 
 @given(st.integers(2, 24), st.integers(1, 3), st.integers(1, 3), st.data())
