@@ -2,8 +2,9 @@
 
 B has rank n - s. With its rows scaled to length 1, let Z (n, s) span the left null space with orthonormal columns and
 let a0 be the solution of a0 B = 1 of least norm: then every decoding row is a0 + w Z^T. To decode without workers E,
-solve Z[E] w = -a0[E]: O(s^3 + n s) instead of a least-squares problem of size n. When fewer than s are missing, the w
-of least norm gives the least amplification, which for rows of length 1 is ||a|| / sqrt(n).
+solve Z[E] w = -a0[E]: O(s^3 + n s), the check of the residual included, instead of a least-squares problem of size n.
+When fewer than s are missing, the w of least norm gives the least amplification, which for rows of length 1 is
+||a|| / sqrt(n).
 Knows neither rounds nor schemes. Read next: `cyclic.py`, `dft.py`, which make the matrices.
 """
 
@@ -32,6 +33,10 @@ class MatrixCode:
         """Z, (workers, s)"""
         self.particular: FloatArray = left[:, :rank] @ (right[:rank].sum(axis=1) / singular[:rank])
         """a0, (workers,)"""
+        self.support = np.nonzero(matrix)
+        """(entries,) worker and chunk of each coefficient"""
+        self.coefficients: FloatArray = matrix[self.support]
+        """(entries,)"""
         self._rows = [_sparse(row) for row in matrix]
         self.load = (tolerance + 1) / self.chunks
 
@@ -110,7 +115,8 @@ class MatrixReception:
 
     def _combination(self, weights: FloatArray) -> Combination:
         code = self._code
-        error = weights @ code.matrix - 1.0
+        workers, chunks = code.support
+        error = np.bincount(chunks, weights[workers] * code.coefficients, minlength=code.chunks) - 1.0
         return Combination(
             weights={worker: float(weights[worker]) for worker in self.useful()},
             residual=float(np.abs(error).max()),
