@@ -100,7 +100,7 @@ class Lazy(SynchronousScheme[LazyJob]):
         """The sum over shards; what is new is what stands from now on."""
         decoding = super().decode(job)
         sent = self._sent[job % self._models]
-        for shard, (fresh, _) in self._active[job].fresh().items():
+        for shard, fresh in self._active[job].fresh().items():
             if shard in sent:
                 self._changed.append((job % self._models, shard, sent[shard], fresh))
             sent[shard] = fresh

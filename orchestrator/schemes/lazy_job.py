@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.schemes.codes import Code, Codeword, Combination, FractionalCode, make_code
+from orchestrator.schemes.codes import Code, Codeword, FractionalCode, make_code
 from orchestrator.schemes.scheme import Decoding, FloatArray, Key, Skip, Task
 
 
@@ -22,6 +22,8 @@ class Sent:
 
     job: int
     weights: Mapping[Key, float]
+    residual: float
+    amplification: float
 
 
 class Shards:
@@ -82,7 +84,7 @@ class LazyJob:
         """Results are held for later jobs."""
         return None
 
-    def fresh(self) -> dict[int, tuple[Sent, Combination]]:
+    def fresh(self) -> dict[int, Sent]:
         """Shard -> its new gradient, for the asked shards that did change and decode."""
         found = {}
         for shard, reception in self.receptions.items():
@@ -90,7 +92,7 @@ class LazyJob:
                 combination = reception.decode()
                 first = self.shards.first[shard]
                 weights = {Key(self._round[first + w], first + w, 0): a for w, a in combination.weights.items()}
-                found[shard] = (Sent(self.job, weights), combination)
+                found[shard] = Sent(self.job, weights, combination.residual, combination.amplification)
         return found
 
     def useful(self) -> list[Key]:
@@ -103,17 +105,19 @@ class LazyJob:
         return fresh + [key for sent in self.sent.values() for key in sent.weights]
 
     def combine(self, estimate: bool) -> Decoding:
-        """The sum over shards of what stands for each: the new gradient, or the one last sent."""
+        """The sum over shards of what stands for each: the new gradient, or the one last sent.
+
+        Residual and amplification are the worst of the shards, old ones included.
+        """
         fresh = self.fresh()
-        standing = self.sent | {q: sent for q, (sent, _) in fresh.items()}
+        standing = self.sent | fresh
         assert estimate or len(standing) == self.shards.count, f"job {self.job} lacks a shard"
         weights = {key: a for q in sorted(standing) for key, a in standing[q].weights.items()}
-        worst = [(c.residual, c.amplification) for _, c in fresh.values()]
         stale = sum(q not in fresh for q in self.receptions if q not in self.unchanged)
         return Decoding(
             weights,
-            residual=max((residual for residual, _ in worst), default=0.0),
-            amplification=max((amplification for _, amplification in worst), default=1.0),
+            residual=max([float(len(standing) < self.shards.count), *(each.residual for each in standing.values())]),
+            amplification=max((each.amplification for each in standing.values()), default=1.0),
             missing=stale / self.shards.count,
         )
 

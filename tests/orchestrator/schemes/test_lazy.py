@@ -253,6 +253,77 @@ def test_whoever_straggles_each_shard_stands_as_it_was_last_asked(
     assert patterns > 100
 
 
+class Descent:
+    """`Distances` and workers of one run of one model; every branch of a play has its own."""
+
+    def __init__(self, problem: Regression) -> None:
+        self.problem, self.path = problem, [problem.start[0]]
+        self.results: dict[Key, FloatArray] = {}
+
+    def weights(self, job: int, other: int) -> float:
+        return float(np.sum((self.path[job] - self.path[other]) ** 2))
+
+    def gradients(self, one: Mapping[Key, float], other: Mapping[Key, float]) -> float:
+        return float(np.sum((self.combined(one) - self.combined(other)) ** 2))
+
+    def combined(self, weights: Mapping[Key, float]) -> FloatArray:
+        return sum((weight * self.results[key] for key, weight in weights.items()), np.zeros(SIZE))
+
+    def compute(self, session: Session) -> None:
+        """What all workers of the open round would send."""
+        for key in session.open_keys():
+            task = session.tasks[key]
+            parts = [self.problem.chunk_gradient(0, chunk, self.path[task.job]) for chunk in task.chunks]
+            self.results[key] = np.asarray(task.coefficients) @ np.array(parts)
+
+    def step(self, weights: Mapping[Key, float]) -> None:
+        self.path.append(self.path[-1] - RATE * self.combined(weights))
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "workers", "chunks", "smoothness"),
+    [
+        ("g-lag", {"s": 1}, 4, 1, []),
+        ("g-lag", {"s": 1, "L": "0.04,2.0"}, 4, 1, [0.02, 1.0]),
+        ("lagc", {"groups": 2, "s": 1}, 6, 3, []),
+        ("lagc", {"groups": 2, "s": 1, "L": "0.04,2.0"}, 6, 3, [0.02, 1.0]),
+        ("lagc", {"groups": 2, "s": 1, "code": "fractional"}, 5, 1, []),
+    ],
+    ids=str,
+)
+def test_iterates_are_those_of_shard_level_lag_whoever_straggles(
+    name: str, params: dict[str, float | int | str], workers: int, chunks: int, smoothness: list[float]
+) -> None:
+    """Every tolerated pattern of four steps, over real gradients: two shards, of which the flatter is soon left out."""
+    problem, history, xi = Regression(2, chunks, 1, seed=5), 2, 1e-4
+    lag = [shard_level_lag(problem, 0, k, history, xi, smoothness, by_worker=False) for k in range(5)]
+    descent = Descent(problem)
+    scheme = build_scheme(
+        name, {**params, "D": history, "xi": xi}, Context(workers, 4, distances=descent, rates=(RATE,))
+    )
+    assert isinstance(scheme, Lazy)
+    begun, patterns = [pickle.dumps((Session(scheme), descent))], 0
+    for t in range(4):
+        ended = []
+        for state in begun:
+            opened, before = pickle.loads(state)
+            invoked = opened.start()
+            before.compute(opened)
+            start = pickle.dumps((opened, before))
+            for late in (late for late, tolerated in judged(opened, invoked) if tolerated):
+                session, descent = pickle.loads(start)
+                session.answer(worker for worker in invoked if worker not in late)
+                assert session.close() == (t,)
+                descent.step(session.decoded[t].weights)
+                np.testing.assert_allclose(descent.path[-1], lag[t + 1][0], rtol=1e-9, atol=1e-12)
+                assert session.scheme.uploads == lag[t + 1][1]
+                ended.append(pickle.dumps((session, descent)))
+                patterns += 1
+        begun = ended
+    assert lag[4][1] < 2 * 4, "something was saved"
+    assert patterns > 100
+
+
 def lazy_scheme(name: str, params: dict[str, float | int | str], workers: int) -> Lazy:
     context = Context(workers, 3, distances=MadeUp(1, workers), rates=(1.0,))
     scheme = build_scheme(name, {**params, "D": 1, "xi": 1.0}, context)
