@@ -15,7 +15,7 @@ Scalar: TypeAlias = bool | int | float | str
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]*$", max_length=120)]
 """Names files and S3 keys too, hence only letters, digits and . _ = + -"""
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-Share = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 AUTO_WORKERS = 64
 """n at most with workers = "auto": more pay for large models only"""
 
@@ -84,7 +84,7 @@ class SchemeConfig(Section):
     straggler_model: Literal["bursty", "arbitrary", "either"] | None = None
     """None: the widest model that the scheme declares"""
     in_flight_cap: Share | None = None
-    """share of n that may still run when a round closes"""
+    """share of n that may still run when a round closes by rule earliest"""
     harvest_late: bool = True
     """answers that come in a later round count until their job's deadline"""
     max_load: Annotated[float, Field(ge=1)] | None = None
@@ -98,6 +98,8 @@ class SchemeConfig(Section):
     def _rule_complete(self) -> Self:
         if self.wait == "mu" and self.mu is None:
             raise ValueError('wait = "mu" needs mu, for example mu = 1.0')
+        if self.wait == "mu" and self.in_flight_cap is not None:
+            raise ValueError('wait = "mu" closes rounds whatever is in flight: leave out in_flight_cap, or wait and mu')
         return self
 
     @property

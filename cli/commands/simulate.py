@@ -73,6 +73,8 @@ def simulate_command(
     auto = scheme == "auto"
     if auto and (parameters or wait == "mu"):
         raise ConfigError("auto chooses scheme and parameters itself, and closes rounds early: leave out -p and --wait")
+    if wait == "mu" and in_flight_cap is not None:
+        raise ConfigError("--wait mu closes rounds whatever is in flight: leave out it or --in-flight-cap")
     params = {} if auto else registry.parse_params(registry.get(scheme), parse_parameters(parameters))
     found = find_profile(profile, workers=workers or 256, seed=seed)
     own_slope_s = found.slope_s or 0.0

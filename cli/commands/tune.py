@@ -28,6 +28,7 @@ FRONT_SHOWN = 8
 @click.option("--slope", "slope_s", type=float, help="Seconds per unit of load (else the profile's own).")
 @click.option("--base-load", type=click.FloatRange(0), help="Load that the delays stand for (else the profile's own).")
 @click.option("--in-flight-cap", type=click.FloatRange(0, 1), help="Share of n that may still run when a round closes.")
+@click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
 @click.option("--max-load", type=float, help="Largest load, as a multiple of 1/n.")
 @click.option("--objective", type=click.Choice(["time", "cost"]), default="time", show_default=True)
 @click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
@@ -50,6 +51,7 @@ def tune_command(
     slope_s: float | None,
     base_load: float | None,
     in_flight_cap: float | None,
+    harvest_late: bool,
     max_load: float | None,
     objective: Literal["time", "cost"],
     schemes: str | None,
@@ -77,6 +79,7 @@ def tune_command(
         slope_s=slope_s,
         base_load=base_load,
         in_flight_cap=in_flight_cap,
+        harvest_late=harvest_late,
         max_load=max_load,
         objective=objective,
         schemes=SCHEMES if schemes is None else tuple(name.strip() for name in schemes.split(",")),

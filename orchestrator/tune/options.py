@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.errors import ConfigError
-from orchestrator.policies import Earliest, WaitPolicy
+from orchestrator.policies import Earliest, Mu, WaitPolicy
 from orchestrator.prices import PRICES, Prices
 
 FITTING = "pipeline-auto"
@@ -62,6 +62,8 @@ class TuneOptions:
             )
         if self.in_flight_cap is not None and not 0 <= self.in_flight_cap <= 1:
             raise ConfigError(f"in_flight_cap is {self.in_flight_cap}, but is a share of the workers: 0 to 1")
+        if self.in_flight_cap is not None and isinstance(self.wait, Mu):
+            raise ConfigError("rule mu closes rounds whatever is in flight: leave out it or in_flight_cap")
         unknown = [name for name in self.schemes if name not in SCHEMES]
         if unknown or not self.schemes:
             named = ", ".join(unknown) or "no scheme"

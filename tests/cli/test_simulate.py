@@ -10,6 +10,7 @@ import pytest
 
 from cli.main import run
 from orchestrator.delays import DelayProfile, save_profile
+from orchestrator.schemes.registry import REGISTRY
 
 NAMES = {
     "scheme", "params", "workers", "jobs", "rounds", "delay", "load", "durations", "total_s", "waits", "dropped",
@@ -40,6 +41,47 @@ def test_parameters_by_letter_make_a_difference(profile: str, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["total_s"] == 4.0
 
 
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_scheme_is_simulated_by_name(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The example that is drawn of it, over answers of 1 s, and half a second more for a whole batch."""
+    sample = REGISTRY[name].sample
+    assert sample is not None
+    path, parameters = tmp_path / "even.npz", [word for k, v in sample.params.items() for word in ("-p", f"{k}={v}")]
+    save_profile(DelayProfile(np.ones((9, sample.workers)), load=0.0, slope_s=0.5), path)
+    words = ["--models", str(sample.models), "--jobs", str(4 * sample.models), "--json"]
+    assert run(["simulate", str(path), "--scheme", name, *parameters, *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["scheme"], told["jobs"]) == (name, 4 * sample.models)
+    assert 0 < told["load"] <= 1
+    slowest_s = 1 + 0.5 * told["load"]
+    assert slowest_s <= told["total_s"] <= told["rounds"] * slowest_s + 1e-9
+    assert told["billed_s"] >= told["jobs"] / told["workers"]
+
+
+def test_the_in_flight_cap_holds_rounds_up(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """gc needs no slow worker. A cap of one call holds it up when that worker is late twice, a cap of none whenever."""
+    words = ["simulate", profile, "--scheme", "gc", "-p", "s=1", "--jobs", "4", "--json"]
+    durations = []
+    for option in ([], ["--in-flight-cap", "0.25"], ["--in-flight-cap", "0"]):
+        assert run([*words, *option]) == 0
+        durations.append(json.loads(capsys.readouterr().out)["durations"])
+    assert durations == [[1.0] * 4, [1.0, 1.0, 3.0, 1.0], [5.0, 1.0, 5.0, 1.0]]
+
+
+def test_late_answers_count_unless_told_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Job 0 lacks one answer after round 0, at 1 s; worker 0 brings it at 1.5 s, or repeats it in round 1, in 5 s."""
+    delays_s = np.ones((3, 4))
+    delays_s[0, :2], delays_s[1, 0] = 1.5, 5.0
+    path = tmp_path / "late.npz"
+    save_profile(DelayProfile(delays_s, load=0.0, slope_s=0.0), path)
+    parameters = [word for each in ("B=1", "W=2", "lambda=2", "code=cyclic") for word in ("-p", each)]
+    totals = []
+    for option in ("--harvest-late", "--no-harvest-late"):
+        assert run(["simulate", str(path), "--scheme", "sr-sgc", *parameters, "--jobs", "2", "--json", option]) == 0
+        totals.append(json.loads(capsys.readouterr().out)["total_s"])
+    assert totals == [2.0, 6.0]
+
+
 def test_auto_tells_what_it_chose_and_when(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", profile, "--scheme", "auto", "--jobs", "40", "--models", "1"]
     assert run([*words, "--json"]) == 0
@@ -60,6 +102,7 @@ def test_auto_tells_what_it_chose_and_when(profile: str, capsys: pytest.CaptureF
         (["--scheme", "gc", "-p", "s"], "must be KEY=VALUE"),
         (["--scheme", "uncoded", "--workers", "9"], "the profile has 4 workers"),
         (["--scheme", "auto", "-p", "s=1"], "auto chooses scheme and parameters itself"),
+        (["--scheme", "gc", "-p", "s=1", "--wait", "mu", "--in-flight-cap", "0.1"], "whatever is in flight"),
         (["--scheme", "auto", "--wait", "mu"], "auto chooses scheme and parameters itself"),
         (["--scheme", "auto", "--jobs", "10", "--models", "4"], "a multiple of the 4 models"),
     ],

@@ -170,6 +170,24 @@ def test_the_record_says_what_ran_and_how_it_ended(gradmux: Gradmux, job: Path) 
     assert lines[-1].state == "done"
 
 
+def test_cap_and_late_answers_are_set_in_the_job_file_or_beside_it(gradmux: Gradmux, job: Path) -> None:
+    """gc decodes from two answers of six; with a cap of 0 all are in when a round closes, but for the last one."""
+    gc = 'scheme={name="gc", s=2, harvest_late=false}'
+    words = ["submit", job, "--json", "-q", "--set", gc, "--set", 'emulator={delays="lambda-like", time_scale=0.05}']
+    records = []
+    for more in ([], ["--set", "scheme.in_flight_cap=0"]):
+        ran = gradmux(*words, *more)
+        assert ran.code == 0, ran.err
+        records.append(list(read_record(Path(ran.document["record"]))))
+    free, capped = records
+    told = [lines[0].limits for lines in (free, capped) if isinstance(lines[0], Header)]
+    assert [each["in_flight_cap"] for each in told] == [None, 0.0]
+    assert [each["harvest_late"] for each in told] == [False, False]
+    running = [[line.in_flight for line in lines if isinstance(line, RoundLine)] for lines in (free, capped)]
+    assert max(running[0]) > 0
+    assert running[1][:-1] == [0] * (len(running[0]) - 1)
+
+
 def test_a_loss_that_gives_nan_later_stops_with_one_line(gradmux: Gradmux, job: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     ran = gradmux("submit", job, "-q", "--set", "training.loss=small_models:nan_later")

@@ -65,6 +65,16 @@ def test_a_note_is_made_of_what_to_doubt(profile: Path, capsys: pytest.CaptureFi
     assert "--slope" in capsys.readouterr().err
 
 
+def test_late_answers_can_be_left_out(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The papers' rule is evaluated without them, which is worth a note unless they were left out anyhow."""
+    words = ["tune", str(profile), *QUICK, "--schemes", "sr-sgc", "--wait", "mu"]
+    notes = []
+    for option in ("--harvest-late", "--no-harvest-late"):
+        assert run([*words, option]) == 0
+        notes.append("harvest_late" in capsys.readouterr().err)
+    assert notes == [True, False]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -72,6 +82,7 @@ def test_a_note_is_made_of_what_to_doubt(profile: Path, capsys: pytest.CaptureFi
         (["--workers", "99"], "do not fit concurrency = 12"),
         (["--max-load", "0.2"], "nothing satisfies that"),
         (["--schemes", "agc"], "agc cannot be tuned"),
+        (["--wait", "mu", "--in-flight-cap", "0.1"], "closes rounds whatever is in flight"),
         (["--plot", "front.txt"], "a picture is written as .png or .svg"),
     ],
 )

@@ -95,6 +95,12 @@ def test_overrides(job_path: Path, override: str, read) -> None:  # type: ignore
         assert read(load_job(job_path, [override]))
 
 
+def test_the_in_flight_cap_belongs_to_the_rule_that_heeds_it(job_path: Path) -> None:
+    assert load_job(job_path, ["scheme.in_flight_cap=0"]).scheme.in_flight_cap == 0
+    with pytest.raises(ConfigError, match=r'wait = "mu" closes rounds whatever is in flight: leave out in_flight_cap'):
+        load_job(job_path, ["scheme.wait=mu", "scheme.mu=1.0", "scheme.in_flight_cap=0.1"])
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -171,15 +171,21 @@ def test_in_flight_cap_holds_when_rounds_close() -> None:
 
 
 def test_a_late_result_counts_until_the_deadline_only_when_harvested() -> None:
-    # Worker 0 misses round 0 but answers during round 1: with it, sr-sgc need not repeat anything.
+    """n = 4, s = 1, cyclic: job 0 lacks an answer when round 0 closes, after 1.5 s, without workers 0 and 1.
+
+    They answer 0.25 s later; worker 0 repeats job 0 in round 1, and is done with it after 1.25 s.
+    """
     delays = np.full((6, 4), 1.0)
     delays[0, 0:2] = 1.5
-    params: dict[str, int | str] = {"B": 1, "W": 2, "lambda": 1, "code": "cyclic"}
+    params: dict[str, int | str] = {"B": 1, "W": 2, "lambda": 2, "code": "cyclic"}
     strict = Mu(0.2, straggler_model="bursty")
-    kept = play("sr-sgc", params | {"lambda": 2}, delays, wait=strict, limits=Limits(harvest_late=True))
-    lost = play("sr-sgc", params | {"lambda": 2}, delays, wait=strict, limits=Limits(harvest_late=False))
-    assert_plain(kept)
-    assert_plain(lost)
+    decoded_s = []
+    for harvest in (True, False):
+        played = play("sr-sgc", params, delays, wait=strict, limits=Limits(harvest_late=harvest))
+        assert_plain(played)
+        assert (played.lines[0].late, played.lines[0].end_s) == ((0, 1), 1.5)
+        decoded_s += [decoded.at_s for line in played.lines for decoded in line.decoded if decoded.job == 0]
+    assert decoded_s == [1.75, 2.75]
 
 
 def test_backup_tasks_overtake_a_straggler() -> None:

@@ -39,7 +39,7 @@ from tests.orchestrator.runs.bench import SmallJob
 TREE: dict[str, Any] = {
     "name": "job",
     "cluster": {"backend": "local", "workers": 8, "concurrency": 100, "memory_mb": 512, "timeout_s": 30.0},
-    "scheme": {"name": "gc", "s": 1, "wait": "mu", "mu": 1.0, "in_flight_cap": 0.1},
+    "scheme": {"name": "gc", "s": 1, "wait": "earliest", "mu": 1.0, "in_flight_cap": 0.1},
     "data": {"train": "digits:train", "eval": "digits:test", "batch_size": 64},
     "training": {"steps": 3, "loss": "cross_entropy", "seed": 0, "checkpoint_every": 1, "clip_norm": 1.0},
     "models": [{"name": "m", "factory": "a:b", "args": {"h": 1}, "optimizer": {"name": "Adam", "lr": 0.1}}],
