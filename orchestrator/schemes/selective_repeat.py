@@ -3,6 +3,8 @@
 Each job has an (n, s) code, s = ceil(B lambda / (W-1+B)): fewer than the lambda stragglers that a round may have. In
 round t, what job t-B still lacks is computed again by as many workers as it takes; all others work on job t. Job t
 decodes from rounds t and t+B, so T = B. In the last B rounds the others idle; a round without repeats is empty.
+Round t may follow when job t-1-B decodes and job t-1 does too, or at most lambda answers are missing. That is stricter
+than that job t-1 could still be saved if nobody straggled from now on: repeats could save a job that nobody answered.
 Cyclic and dft codes: V are the workers without a result for job t-B, and the |V| - s lowest of them repeat.
 Fractional codes: the lowest worker of each uncovered group repeats.
 
@@ -166,7 +168,10 @@ INFO = SchemeInfo(
     load="fractional: 1/(n // (s+1)); cyclic, dft: (s+1)/n",
     delay="B",
     tolerates="(B, W, lambda)-bursty, or s per round",
-    costs="less load than gc for the same lambda; needs B + 1 models; repeats take workers from later jobs",
+    costs=(
+        "less load than gc for the same lambda; needs B + 1 models; repeats take workers from later jobs, so a round "
+        "also waits until its own job decodes or at most lambda answers are missing"
+    ),
     avoid="with fewer than B + 1 models, or stragglers that persist from round to round",
     source="Krishnan, Ebrahimi, Khisti 2023 (arXiv 2211.13802), SR-SGC",
     example=(

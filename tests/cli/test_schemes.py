@@ -99,9 +99,13 @@ def test_mistakes_are_one_line(gradmux: Gradmux, words: list[str], says: str) ->
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_every_scheme_is_drawn(gradmux: Gradmux, name: str) -> None:
-    ran = gradmux("schemes", name)
+def test_every_scheme_is_explained_and_drawn(gradmux: Gradmux, name: str) -> None:
+    ran, info = gradmux("schemes", name), REGISTRY[name]
     assert ran.code == 0
+    told = "".join(ran.out.split())
+    facts = (info.title, info.constraints, info.load, info.delay, info.tolerates, info.costs, info.avoid, info.source)
+    for fact in (*facts, info.example, *(parameter.meaning for parameter in info.parameters)):
+        assert "".join(fact.split()) in told
     assert "worker │ round 0" in ran.out
     assert "after round" in ran.out
 
