@@ -34,6 +34,8 @@ BOUNDS = {"float32": 1e-6, "float16": 1e-3}
 """that the fractional code must keep"""
 SIZE, GRADIENTS = 200, 2
 """elements of a gradient; different gradients of one code"""
+MAGNITUDE = 1e-6
+"""of an element: without its scale, float16 would lose such small numbers"""
 NO_SUMS = torch.zeros(4, dtype=torch.float64)
 
 
@@ -52,7 +54,7 @@ def measure(code: Code, patterns: int, seed: int = 0) -> Errors:
     errors: dict[str, list[float]] = {wire: [] for wire in WIRES}
     refused = 0
     for draw in range(min(GRADIENTS, patterns)):
-        chunks = rng.standard_normal((code.chunks, SIZE)).astype(np.float32)
+        chunks = (MAGNITUDE * rng.standard_normal((code.chunks, SIZE))).astype(np.float32)
         exact = chunks.sum(axis=0, dtype=np.float64)
         results = travelled(code, draw, chunks)
         for _ in range(len(range(draw, patterns, GRADIENTS))):

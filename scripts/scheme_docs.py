@@ -25,11 +25,43 @@ uncoded, measures its first rounds, goes on with the scheme, parameters and numb
 and changes them when the delays do. It says on the screen and in the record what it chose and why.
 
 """
+OPTIONS = (
+    ("option", "default", "meaning"),
+    ("`wait`", "`earliest`", "`earliest`, or `mu`: the papers' rule"),
+    ("`mu`", "", "for `mu`: who takes longer than `1 + mu` times the fastest is a straggler"),
+    ("`in_flight_cap`", "none", "for `earliest`: a round closes only when at most this share of n is still running"),
+    ("`harvest_late`", "`true`", "an answer that comes when its round has closed counts until its job is due"),
+    (
+        "`wait_out`",
+        "`until`",
+        "for `mu`, when the pattern is outside the model: wait `until` it is inside, or for `all`",
+    ),
+    ("`straggler_model`", "the widest", "for `mu`: `bursty`, `arbitrary` or `either`"),
+    ("`deadline_s`", "none", "after so long what is missing is invoked once more, then the job stops, resumably"),
+    ("`approximate`", "`false`", "go on with the least-squares decode where the deadline would stop the job"),
+)
+CLOSING = """
+## When a round closes
+
+By default, `earliest`: as soon as the job that is due decodes, and all others still will if nobody straggles from then
+on. These options stand beside a scheme's own parameters, under `[scheme]` in a job file, or as `--set scheme.KEY=VALUE`
+of `gradmux submit`. `gradmux simulate` has all but the last two as options of its own, `gradmux tune` the first four.
+
+"""
+SPECIAL = """
+`pipeline` and `pipeline-auto` have no rounds that wait for each other: each job is dispatched when its model is ready
+and the concurrency limit allows, and neither the cap nor late answers concern them.
+
+`sr-sgc` waits for more than `earliest` asks of the others: until job t - 1 decodes, or at most lambda answers to its
+round are missing. Repeats alone could save a job that nobody has answered, but they would take all workers from the
+next job, and so on for ever. No pattern that it tolerates has to wait.
+"""
 
 
 def render() -> str:
     """The whole page."""
-    return HEAD + _overview(REGISTRY.values()) + "".join(map(_section, REGISTRY.values()))
+    sections = "".join(map(_section, REGISTRY.values()))
+    return HEAD + _overview(REGISTRY.values()) + sections + CLOSING + _table(OPTIONS[0], OPTIONS[1:]) + SPECIAL
 
 
 def _overview(infos: Iterable[SchemeInfo]) -> str:

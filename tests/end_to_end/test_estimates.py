@@ -38,6 +38,8 @@ def test_each_step_is_ordinary_training_on_the_rows_that_came(
     models = [prepare(seeded(plan, index)) for index, plan in enumerate(played.job.plans)]
     for told, decoding, shares in zip(played.decoded, *decodes(played), strict=True):
         assert weights_crc(decoding) == told.weights_crc
+        recorded = (told.residual, told.amplification, told.missing)
+        assert recorded == (decoding.residual, decoding.amplification, decoding.missing)
         loss = step(models[told.model], played, shares)
         assert told.loss == pytest.approx(loss, rel=1e-5)
     assert any(item.missing > 0 for item in played.decoded), "some of it was estimated"

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from orchestrator.schemes.drawing import MadeUp
 from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context, Key, Scheme
+from orchestrator.schemes.scheme import Context, Decoding, Key, Scheme
 from tests.orchestrator.schemes.playing import Play
 
 Values = dict[str, int | float | str]
@@ -70,6 +72,31 @@ class Session(Play):
         """What is wanted answers, until the round may end."""
         wanted = set(self.scheme.wanted(self.t))
         self.hear(key for key in self.open_keys() if key.worker in wanted)
+
+
+def check(session: Session, job: int, decoding: Decoding) -> None:
+    """The decode of `job` gives one for each chunk, or misses it by what `residual` and `missing` say."""
+    scheme = session.scheme
+    error = session.combined_row(decoding) - 1.0
+    noise = 1e-9 * max(1.0, decoding.amplification)
+    assert decoding.residual == pytest.approx(float(np.abs(error).max()), abs=noise)
+    assert decoding.missing == pytest.approx(float(scheme.chunk_sizes @ error**2), abs=noise)
+    if scheme.exact or scheme.reuses_results:
+        assert decoding.residual <= noise
+    if not scheme.reuses_results:
+        assert all(session.tasks[key].job == job for key in decoding.weights)
+    if scheme.binary:
+        assert set(decoding.weights.values()) <= {1.0}
+        assert all(set(task.coefficients) <= {1.0} for task in session.tasks.values())
+
+
+def estimate_error(session: Session) -> float:
+    """What the least-squares combination of the answers lacks; it must say so truly."""
+    estimate = session.scheme.estimate(0)
+    error = session.combined_row(estimate) - 1.0
+    lacks = float(session.scheme.chunk_sizes @ error**2)
+    assert estimate.missing == pytest.approx(lacks, abs=1e-9)
+    return lacks
 
 
 @st.composite

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from orchestrator.schemes import registry
 from orchestrator.schemes.drawing import context_of
 from orchestrator.schemes.registry import REGISTRY
-from orchestrator.schemes.scheme import Decoding, Scheme
-from tests.orchestrator.schemes.cases import CASES, Case, Session
+from orchestrator.schemes.scheme import Scheme
+from tests.orchestrator.schemes.cases import CASES, Case, Session, check, estimate_error
 
 FOLDER = Path(registry.__file__).parent
 every_scheme = pytest.mark.parametrize("name", REGISTRY)
@@ -78,21 +78,6 @@ def test_every_job_decodes_and_says_truly_how_well(name: str, data: st.DataObjec
             assert set(session.decoded[job].weights) <= kept
             check(session, job, session.decoded[job])
     assert sorted(session.decoded) == list(range(scheme.jobs))
-
-
-def check(session: Session, job: int, decoding: Decoding) -> None:
-    scheme = session.scheme
-    error = session.combined_row(decoding) - 1.0
-    noise = 1e-9 * max(1.0, decoding.amplification)
-    assert decoding.residual == pytest.approx(float(np.abs(error).max()), abs=noise)
-    assert decoding.missing == pytest.approx(float(scheme.chunk_sizes @ error**2), abs=noise)
-    if scheme.exact or scheme.reuses_results:
-        assert decoding.residual <= noise
-    if not scheme.reuses_results:
-        assert all(session.tasks[key].job == job for key in decoding.weights)
-    if scheme.binary:
-        assert set(decoding.weights.values()) <= {1.0}
-        assert all(set(task.coefficients) <= {1.0} for task in session.tasks.values())
 
 
 @every_scheme
@@ -203,12 +188,3 @@ def test_every_set_of_answers_to_the_first_round_decodes_rightly_or_not_at_all(n
             assert estimate_error(session) > 1e-9, "these answers do suffice"
     assert tried == np.prod([len(keys) + 1 for keys in owed])
     assert decoded > 0 or scheme.delay > 0
-
-
-def estimate_error(session: Session) -> float:
-    """What the least-squares combination of the answers lacks; it must say so truly."""
-    estimate = session.scheme.estimate(0)
-    error = session.combined_row(estimate) - 1.0
-    lacks = float(session.scheme.chunk_sizes @ error**2)
-    assert estimate.missing == pytest.approx(lacks, abs=1e-9)
-    return lacks

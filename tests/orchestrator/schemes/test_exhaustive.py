@@ -12,6 +12,7 @@ are played in full, and the reduced play is held to them. EXHAUSTIVE=1 plays eve
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from itertools import combinations, product
 
@@ -22,8 +23,9 @@ from orchestrator.schemes.codes import Codeword, FractionalCode, Row
 from orchestrator.schemes.multiplexed import Multiplexed
 from orchestrator.schemes.scheme import Scheme
 from orchestrator.schemes.stragglers import Bursty
+from tests.orchestrator.schemes.cases import Case, Session, Values, check, estimate_error
 from tests.orchestrator.schemes.exploring import explore
-from tests.orchestrator.schemes.playing import Play, make
+from tests.orchestrator.schemes.playing import Play, make, mask
 
 CODES = ("fractional", "cyclic")
 IN_FULL = "EXHAUSTIVE" in os.environ
@@ -99,6 +101,48 @@ def test_every_pattern_of_gradient_coding_decodes(workers: int, code: str) -> No
             continue
         scheme = make("gc", workers, 1, stragglers=stragglers, code=code)
         assert explore(scheme, scheme.straggler_model("either")).rounds >= 1
+
+
+# --- schemes of one round ---------------------------------------------------------------------------------------------
+
+
+def one_round_cases() -> Iterator[tuple[str, int, Values]]:
+    """Name, n and parameters of all that exist for n <= 4, but for gc, which is played above."""
+    for workers in (1, 2, 3, 4):
+        upto, below = range(1, workers + 1), range(workers)
+        yield from ((name, workers, {}) for name in ("uncoded", "backup", "lag-ps", "lag-wk"))
+        yield from (("grouping", workers, {"groups": groups}) for groups in upto)
+        yield from (("fastest-k", workers, {"responses": responses}) for responses in upto)
+        yield from (("g-lag", workers, {"stragglers": s}) for s in below)
+        yield from (("pipeline", workers, {"per_job": workers, "stragglers": s}) for s in below)
+        for s, responses, flag in product(below, upto, ("false", "true")):
+            yield "agc", workers, {"stragglers": s, "responses": responses, "unbiased": flag}
+        for s, code in product(below, CODES):
+            yield from (("gc-partial", workers, {"private": m, "stragglers": s, "code": code}) for m in (0, 1, 2))
+            groups = (groups for groups in upto if s < workers // groups)
+            yield from (("lagc", workers, {"groups": g, "stragglers": s, "code": code}) for g in groups)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in one_round_cases()}))
+def test_every_set_of_answers_decodes_rightly_or_not_at_all(name: str) -> None:
+    """Each worker sends none, some or all of its messages, in order. What the widest model admits does decode."""
+    for case in (Case(name, workers, 1, params) for other, workers, params in one_round_cases() if other == name):
+        opening = Session(case.build())
+        opening.start()
+        opened, admitted, decoded = pickle.dumps(opening), 0, 0
+        owed = [opening.keys(0, worker) for worker in range(case.workers)]
+        for sent in product(*(range(len(keys) + 1) for keys in owed)):
+            session: Session = pickle.loads(opened)
+            session.hear(key for count, keys in zip(sent, owed, strict=True) for key in keys[:count])
+            late = [worker for worker, keys in enumerate(owed) if sent[worker] < len(keys)]
+            admits = session.scheme.straggler_model("either").admits(mask(case.workers, late))
+            assert session.scheme.may_start(1) == session.scheme.decodable(0) >= admits
+            if session.scheme.decodable(0):
+                check(session, 0, session.scheme.decode(0))
+            elif not session.scheme.reuses_results:
+                assert estimate_error(session) > 1e-9, "these answers do suffice"
+            admitted, decoded = admitted + admits, decoded + session.scheme.decodable(0)
+        assert decoded >= admitted >= 1
 
 
 # --- what must fail --------------------------------------------------------------------------------------------------
