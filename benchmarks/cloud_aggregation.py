@@ -36,11 +36,11 @@ from orchestrator.schemes.scheme import Context
 from orchestrator.store import Keys, S3Store
 from orchestrator.training.cloud_sum import CloudSums, CloudTrainer, Setting
 from orchestrator.training.data import Dataset, put_dataset
-from orchestrator.training.gradients import StreamedSums
 from orchestrator.training.models import ModelPlan
 from orchestrator.training.order import BatchOrder
 from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from orchestrator.training.stored import Shelf
+from orchestrator.training.streamed_sums import StreamedSums
 from orchestrator.training.trainer import TorchTrainer
 
 BUCKET = "large-models"

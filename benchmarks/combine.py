@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from orchestrator.schemes.asks import Place
-from orchestrator.training.gradients import THREADS, CodedResult, StreamedSums, combine
+from orchestrator.training.gradients import THREADS, CodedResult, combine
+from orchestrator.training.streamed_sums import StreamedSums
 
 MOST = 1.5
 REPEATS = 7

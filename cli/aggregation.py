@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from cli.preparation import Prepared
 from orchestrator.ports import Sums, Trainer
 from orchestrator.training.cloud_sum import CloudSums, CloudTrainer, ReadsMany, Send, Setting, pays
-from orchestrator.training.gradients import StreamedSums
 from orchestrator.training.stored import Shelf
+from orchestrator.training.streamed_sums import StreamedSums
 from orchestrator.training.trainer import TorchTrainer
 
 

@@ -39,13 +39,14 @@ class Scratch:
         self._free.append(whole)
 
 
-def tree_sum(terms: Iterable[tuple[Vector, float]], scratch: Scratch) -> Vector:
+def tree_sum(terms: Iterable[tuple[Vector, float] | None], scratch: Scratch) -> Vector:
     """The sum of weight * vector over one term or more; a vector of the scratch's.
 
+    None is a term that is absent: its neighbour in the tree stays as it is. Not all may be absent.
     Terms are taken one by one, and log2(n) partial sums are held. The stack holds complete subtrees, larger ones first,
     like the digits of a counter.
     """
-    stack: list[tuple[int, Vector]] = []
+    stack: list[tuple[int, Vector | None]] = []
     for level, node in _leaf_pairs(iter(terms), scratch):
         while stack and stack[-1][0] == level:
             node, level = _merge(stack.pop()[1], node, scratch), level + 1
@@ -55,27 +56,31 @@ def tree_sum(terms: Iterable[tuple[Vector, float]], scratch: Scratch) -> Vector:
         level, left = stack.pop()
         stack.append((level, _merge(left, right, scratch)))
     ((_, root),) = stack
+    assert root is not None, "every term is absent"
     return root
 
 
-def _leaf_pairs(terms: Iterator[tuple[Vector, float]], scratch: Scratch) -> Iterator[tuple[int, Vector]]:
+def _leaf_pairs(terms: Iterator[tuple[Vector, float] | None], scratch: Scratch) -> Iterator[tuple[int, Vector | None]]:
     """The sums of neighbouring leaves, as (level, node); the last leaf alone when their number is odd."""
-    for vector, weight in terms:
-        node = scratch.take(vector.size)
-        neighbour = next(terms, None)
-        if neighbour is None:
-            np.multiply(vector, weight, out=node)
-            yield 0, node
-        elif weight == neighbour[1] == 1.0:
-            yield 1, np.add(vector, neighbour[0], out=node)
+    for left in terms:
+        try:
+            right = next(terms)
+        except StopIteration:
+            yield 0, _leaf(left, scratch)
+            return
+        if left is not None and right is not None and left[1] == right[1] == 1.0:
+            yield 1, np.add(left[0], right[0], out=scratch.take(left[0].size))
         else:
-            np.multiply(vector, weight, out=node)
-            other = scratch.take(node.size)
-            np.multiply(neighbour[0], neighbour[1], out=other)
-            yield 1, _merge(node, other, scratch)
+            yield 1, _merge(_leaf(left, scratch), _leaf(right, scratch), scratch)
 
 
-def _merge(left: Vector, right: Vector, scratch: Scratch) -> Vector:
+def _leaf(term: tuple[Vector, float] | None, scratch: Scratch) -> Vector | None:
+    return None if term is None else np.multiply(term[0], term[1], out=scratch.take(term[0].size))
+
+
+def _merge(left: Vector | None, right: Vector | None, scratch: Scratch) -> Vector | None:
+    if left is None or right is None:
+        return right if left is None else left
     np.add(left, right, out=left)
     scratch.give(right)
     return left

@@ -20,7 +20,8 @@ from orchestrator.record import MemoryRecord
 from orchestrator.rounds import Rounds
 from orchestrator.schemes.asks import Place
 from orchestrator.schemes.scheme import FloatArray, Key, Task
-from orchestrator.training.gradients import CodedResult, StreamedSums, combine
+from orchestrator.training.gradients import CodedResult, combine
+from orchestrator.training.streamed_sums import StreamedSums
 from tests.orchestrator.quadratic import QuadraticTrainer
 from tests.orchestrator.test_loop import CASES, WORKERS, delay_matrices, policies, scheme_of
 
