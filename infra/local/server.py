@@ -7,7 +7,6 @@ one line of JSON: where all is, or why not. Read next: `service.py`; the parent'
 
 from __future__ import annotations
 
-import asyncio
 import json
 import resource
 import shutil
@@ -16,6 +15,8 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+
+import uvloop
 
 from infra.local.config import EmulatorConfig
 from infra.local.errors import EmulatorError
@@ -39,7 +40,7 @@ def run(config: EmulatorConfig, root: Path, state: Path | None, stack: ExitStack
     from infra.local.service import serve  # takes its time, while the parts start
 
     wait_until_ready(parts)
-    asyncio.run(serve(config, parts, root, state))
+    uvloop.run(serve(config, parts, root, state))
 
 
 def main() -> None:
