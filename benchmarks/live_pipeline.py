@@ -5,8 +5,8 @@
 Contestants: four independent uncoded jobs of 16 workers each, at once (a process and an emulator each), M-SGC on 64
 workers, `pipeline` with fixed (n, s), and `pipeline-auto`. All get the same table of delays, row by round and column by
 worker; independent job k has columns 16 k to 16 k + 15. Computing is emulated too: each answer takes the slope times
-its load more. Parameters are the fastest of the tuner's grid on another, longer draw of the same generator, in which rare
-answers come up: nothing was tuned on the delays that are played.
+its load more. Parameters are the fastest of the tuner's grid on another, longer draw of the same generator, in which
+rare answers come up: nothing was tuned on the delays that are played.
 
 Told for each: what the run took, from its first dispatch to its last gradient; what the simulator takes for the same
 table, in virtual time; their ratio, which may be at most 1.05 (the exit status says so); the seconds billed; and the
