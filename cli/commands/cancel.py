@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cli.numbers import FiniteFloat
 from cli.options import Settings, command, pass_settings
 from cli.output import print_json, stderr
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @command("cancel", example="gradmux cancel digits-1")
 @click.argument("run")
-@click.option("--wait", "wait_s", default=960.0, show_default=True, type=click.FloatRange(0), help="Seconds, at most.")
+@click.option("--wait", "wait_s", default=960.0, show_default=True, type=FiniteFloat(0), help="Seconds, at most.")
 @pass_settings
 def cancel_command(settings: Settings, run: str, wait_s: float) -> None:
     """Cancel RUN: workers that have not begun do not compute, its process saves the models and ends.

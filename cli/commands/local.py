@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.numbers import FiniteFloat
 from cli.options import Settings, command, pass_settings
 from cli.output import facts, print_json, stdout
 from orchestrator.errors import ConfigError
@@ -27,14 +28,14 @@ def local_command() -> None:
     "--function", "function", default="gradmux-worker", show_default=True, help="Name of the Lambda function."
 )
 @click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10_240))
-@click.option("--timeout-s", default=60.0, show_default=True, type=click.FloatRange(0, 900, min_open=True))
+@click.option("--timeout-s", default=60.0, show_default=True, type=FiniteFloat(0, 900, min_open=True))
 @click.option("--concurrency", default=1000, show_default=True, type=click.IntRange(1), help="Calls in flight at most.")
 @click.option("--workers", default=0, show_default=True, type=click.IntRange(0), help="Started before the first call.")
 @click.option("--delays", default="none", show_default=True, help="A profile's path, or a generator's name.")
 @click.option(
     "--columns", default=256, show_default=True, type=click.IntRange(1), help="Workers that a generator makes."
 )
-@click.option("--time-scale", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True))
+@click.option("--time-scale", default=1.0, show_default=True, type=FiniteFloat(0, min_open=True))
 @click.option("--fault", "faults", multiple=True, metavar="KIND=RATE", help="crash, oom, timeout, throttle, 500, ...")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--lambda-port", default=0, type=click.IntRange(0, 65_535), help="Else any free port.")

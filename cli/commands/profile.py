@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.numbers import FiniteFloat
 from cli.options import Settings, command, pass_settings
 from cli.output import facts, print_json, stdout, table
 from orchestrator.errors import ConfigError
@@ -27,9 +28,7 @@ def profile_command() -> None:
 
 @command("show", example="gradmux profile show lambda-like --heat-map delays.png")
 @click.argument("profile")
-@click.option(
-    "--mu", "tolerances", multiple=True, type=click.FloatRange(0), help="Count stragglers at (1 + MU) x fastest."
-)
+@click.option("--mu", "tolerances", multiple=True, type=FiniteFloat(0), help="Count stragglers at (1 + MU) x fastest.")
 @click.option("--heat-map", type=FILE, help="Write workers x rounds as a picture (.png or .svg).")
 @click.option("--tail", type=FILE, help="Write the tail of the delays as a picture (.png or .svg).")
 @pass_settings

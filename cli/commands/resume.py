@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cli.numbers import FiniteFloat
 from cli.options import Settings, command, pass_settings
 from cli.output import print_json, set_up_logging
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("run")
 @click.option(
     "--max-cost-usd",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteFloat(0, min_open=True),
     metavar="USD",
     help="What the run may cost in all, from now on (cluster.max_cost_usd).",
 )

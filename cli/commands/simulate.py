@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from cli.numbers import FiniteFloat
 from cli.options import Settings, command, pass_settings
 from cli.output import facts, print_json, stdout, table
 from orchestrator.errors import ConfigError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--workers", type=click.IntRange(1), help="n, fewer than the profile has: drawn anew for each round.")
 @click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight at most.")
 @click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
-@click.option("--mu", default=1.0, show_default=True, type=click.FloatRange(0), help="For --wait mu.")
+@click.option("--mu", default=1.0, show_default=True, type=FiniteFloat(0), help="For --wait mu.")
 @click.option(
     "--wait-out", type=click.Choice(["until", "all"]), default="until", show_default=True, help="For --wait mu."
 )
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="For --wait mu.",
 )
-@click.option("--slope", "slope_s", type=float, help="Seconds per unit of load (else the profile's own, or 0).")
-@click.option("--base-load", type=click.FloatRange(0), help="Load that the delays stand for (else the profile's own).")
-@click.option("--load", type=click.FloatRange(0), help="A fixed load instead of the assigned one.")
-@click.option("--in-flight-cap", type=click.FloatRange(0, 1), help="Share of n that may still run when a round closes.")
+@click.option(
+    "--slope", "slope_s", type=FiniteFloat(0), help="Seconds per unit of load (else the profile's own, or 0)."
+)
+@click.option("--base-load", type=FiniteFloat(0), help="Load that the delays stand for (else the profile's own).")
+@click.option("--load", type=FiniteFloat(0), help="A fixed load instead of the assigned one.")
+@click.option("--in-flight-cap", type=FiniteFloat(0, 1), help="Share of n that may still run when a round closes.")
 @click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @pass_settings

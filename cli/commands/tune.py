@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from cli.numbers import FiniteFloat
 from cli.options import Settings, command, pass_settings
 from cli.output import facts, print_json, stderr, stdout, table
 from orchestrator.errors import ConfigError
@@ -25,15 +26,15 @@ FRONT_SHOWN = 8
 @click.option("--models", default=4, show_default=True, type=click.IntRange(1), help="M, models side by side.")
 @click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight at most (else the columns).")
 @click.option("--workers", default="auto", show_default=True, metavar="auto|N,N,...", help="n to try.")
-@click.option("--slope", "slope_s", type=float, help="Seconds per unit of load (else the profile's own).")
-@click.option("--base-load", type=click.FloatRange(0), help="Load that the delays stand for (else the profile's own).")
-@click.option("--in-flight-cap", type=click.FloatRange(0, 1), help="Share of n that may still run when a round closes.")
+@click.option("--slope", "slope_s", type=FiniteFloat(0), help="Seconds per unit of load (else the profile's own).")
+@click.option("--base-load", type=FiniteFloat(0), help="Load that the delays stand for (else the profile's own).")
+@click.option("--in-flight-cap", type=FiniteFloat(0, 1), help="Share of n that may still run when a round closes.")
 @click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
-@click.option("--max-load", type=float, help="Largest load, as a multiple of 1/n.")
+@click.option("--max-load", type=FiniteFloat(1), help="Largest load, as a multiple of 1/n.")
 @click.option("--objective", type=click.Choice(["time", "cost"]), default="time", show_default=True)
 @click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
 @click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
-@click.option("--mu", default=1.0, show_default=True, type=click.FloatRange(0), help="For --wait mu.")
+@click.option("--mu", default=1.0, show_default=True, type=FiniteFloat(0), help="For --wait mu.")
 @click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10240), help="Of a worker.")
 @click.option("--arm", is_flag=True, help="Workers are arm64 functions, which cost less.")
 @click.option("--prices", type=click.Path(dir_okay=False, path_type=Path), help="A table of prices in TOML.")

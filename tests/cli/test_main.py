@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
+from click.types import FloatParamType
 
 from cli.main import COMMANDS
 from cli.main import gradmux as group
@@ -84,3 +86,31 @@ def test_version(gradmux: Gradmux) -> None:
     ran = gradmux("--version")
     assert ran.code == 0
     assert ran.out.startswith("gradmux")
+
+
+def float_options() -> list[tuple[str, click.Option]]:
+    """Every option of every command whose value is a number with a fraction."""
+    options = [(name, option) for name, command in leaf_commands() for option in command.params]
+    return [(name, o) for name, o in options if isinstance(o, click.Option) and isinstance(o.type, FloatParamType)]
+
+
+def test_float_options_are_found() -> None:
+    assert {"resume", "simulate", "tune", "profile show", "local up", "cancel"} <= {name for name, _ in float_options()}
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1", "1e999"])
+@pytest.mark.parametrize(("name", "option"), float_options(), ids=[f"{n} {o.opts[0]}" for n, o in float_options()])
+def test_no_float_option_takes_what_is_no_amount(name: str, option: click.Option, value: str) -> None:
+    with pytest.raises(click.BadParameter):
+        option.type.convert(value, option, click.Context(click.Command(name)))
+    assert option.type.convert("1", option, None) == 1.0
+
+
+def test_a_budget_that_is_no_number_changes_nothing(gradmux: Gradmux, home: Path) -> None:
+    folder = home / "runs" / "digits-1"
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text("{}")
+    told = gradmux("resume", "digits-1", "--max-cost-usd", "nan")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert "'nan' is not a finite number" in told.err
+    assert (folder / "job.json").read_text() == "{}"
