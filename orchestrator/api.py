@@ -74,7 +74,7 @@ class Job:
     """r"""
     code: str | None = None
     parameters: Mapping[str, int | float | str] = field(default_factory=dict)
-    """any other parameter of the scheme"""
+    """any other parameter of the scheme, and options like `in_flight_cap` and `harvest_late`"""
     wait: Literal["earliest", "mu"] = "earliest"
     mu: float | None = None
     deadline_s: float | None = None

@@ -32,6 +32,12 @@ def test_fields_become_sections() -> None:
     assert config.training.steps == 3
 
 
+def test_options_of_rounds_are_given_like_parameters() -> None:
+    config = job(scheme="gc", stragglers=1, parameters={"in_flight_cap": 0.1, "harvest_late": False}).config()
+    assert (config.scheme.in_flight_cap, config.scheme.harvest_late) == (0.1, False)
+    assert config.scheme.parameters == {"stragglers": 1}
+
+
 def test_optimizers_by_name_or_with_arguments() -> None:
     models = [Model("a", make_mlp), Model("b", make_mlp, optimizer=("Adam", {"lr": 0.1}), args={"hidden": 8})]
     config = job(models=models).config()
