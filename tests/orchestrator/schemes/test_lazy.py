@@ -294,7 +294,7 @@ class Descent:
 def test_iterates_are_those_of_shard_level_lag_whoever_straggles(
     name: str, params: dict[str, float | int | str], workers: int, chunks: int, smoothness: list[float]
 ) -> None:
-    """Every tolerated pattern of three steps, over real gradients: two shards, of which the flatter is soon left out."""
+    """Every tolerated pattern of three steps, over real gradients: two shards; the flatter one is soon left out."""
     problem, history, xi = Regression(2, chunks, 1, seed=5), 2, 1e-4
     lag = [shard_level_lag(problem, 0, k, history, xi, smoothness, by_worker=False) for k in range(4)]
     descent = Descent(problem)
