@@ -3,10 +3,12 @@
 M-SGC's jobs do not influence each other, so one job shows all; SR-SGC takes workers from job B for job 0, so it plays
 B + 1 jobs. "either" holds the patterns of both models.
 
-At n = W = 4 M-SGC is played up to permutations of workers that are alike: those that share a group in all its shared
-parts (fractional), or all of them (lambda = n, where nothing is shared; cyclic codes, which only count). What a cyclic
-code solves for does depend on who answered: every set of answers to its shared parts is decoded besides. Smaller sizes
-are played in full, and the reduced play is held to them. EXHAUSTIVE=1 plays everything in full.
+At W = 4 and n = 3 or 4 M-SGC is played up to permutations of workers that are alike: those that share a group in all its
+shared parts (fractional), or all of them (lambda = n, where nothing is shared; cyclic codes, which only count). What a
+cyclic code solves for does depend on who answered: every set of answers to its shared parts is decoded besides. Smaller
+sizes are played in full, and the reduced play is held to them: it must stand for just as many rounds.
+Complete in this sense: 331,626 rounds are played (a state and a pattern each), and stand for all 1,582,520.
+EXHAUSTIVE=1 plays every one of these itself.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from tests.orchestrator.schemes.playing import Play, make, mask
 
 CODES = ("fractional", "cyclic")
 IN_FULL = "EXHAUSTIVE" in os.environ
-LARGEST = (4, 4)
-"""(n, W)"""
+REDUCED = ((3, 4), (4, 4))
+"""(n, W) of M-SGC"""
 
 
 def sequential(name: str, workers: int, window: int, burst: int, most: int, code: str) -> Scheme:
@@ -74,7 +76,7 @@ def test_every_pattern_of_the_sequential_schemes_decodes(
         return
     reduced = explore(scheme, model("either"), alike=alike(scheme))
     assert reduced.stands_for >= reduced.rounds >= scheme.rounds
-    if IN_FULL or (workers, window) != LARGEST:
+    if IN_FULL or (workers, window) not in REDUCED:
         full = explore(scheme, model("either"))
         assert full.rounds == full.stands_for == reduced.stands_for, "one for each that it stands for"
 
