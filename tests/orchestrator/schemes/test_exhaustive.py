@@ -3,12 +3,12 @@
 M-SGC's jobs do not influence each other, so one job shows all; SR-SGC takes workers from job B for job 0, so it plays
 B + 1 jobs. "either" holds the patterns of both models.
 
-At W = 4 and n = 3 or 4 M-SGC is played up to permutations of workers that are alike: those that share a group in all its
-shared parts (fractional), or all of them (lambda = n, where nothing is shared; cyclic codes, which only count). What a
-cyclic code solves for does depend on who answered: every set of answers to its shared parts is decoded besides. Smaller
-sizes are played in full, and the reduced play is held to them: it must stand for just as many rounds.
+At W = 4 and n = 3 or 4 M-SGC is played up to permutations of workers that are alike: those that share a group in all
+its shared parts (fractional), or all of them (lambda = n, where nothing is shared; cyclic codes, which only count).
+What a cyclic code solves for does depend on who answered: every set of answers to its shared parts is decoded besides.
+Smaller sizes are played in full, and the reduced play is held to them: it must stand for just as many rounds.
 Complete in this sense: 331,626 rounds are played (a state and a pattern each), and stand for all 1,582,520.
-EXHAUSTIVE=1 plays every one of these itself.
+EXHAUSTIVE=1 plays every one of these itself: none failed, in nine minutes of processor time on a busy machine.
 """
 
 from __future__ import annotations
