@@ -1,22 +1,25 @@
 """The index of all runs under one home: what each was like when it was last looked at, in SQLite.
 
 Reading the record of every run takes time, so runs that nobody runs are read again only when one of their files has
-changed. The folders are the truth: an index that is lost or damaged is made anew from them. Knows no backend.
-Read next: `status.py`.
+changed. The folders are the truth: an index that is lost or damaged is made anew from them, and where none can be kept
+(a full disk, a home that only others may write) they are read without one. Knows no backend. Read next: `status.py`.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.errors import GradmuxError
 from orchestrator.runs.lock import is_held
 from orchestrator.runs.paths import RunPaths, all_runs
 from orchestrator.runs.status import RunStatus, status_of
+
+log = logging.getLogger(__name__)
 
 MIGRATIONS: Sequence[str] = (
     """
@@ -29,6 +32,8 @@ MIGRATIONS: Sequence[str] = (
 )
 """Statement n brings an index of version n to version n + 1 (PRAGMA user_version). Never changed, only added to."""
 BUSY_S = 10.0
+DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
+"""What SQLite says of a file that is no index of ours; a lock, a full disk or a lack of rights is no damage."""
 
 
 class IndexTooNew(GradmuxError):
@@ -40,7 +45,18 @@ def statuses(home: Path) -> list[RunStatus]:
     runs = all_runs(home)
     if not runs and not index_file(home).exists():
         return []
-    with opened_index(index_file(home)) as index:
+    try:
+        return _looked_up(index_file(home), runs)
+    except (sqlite3.Error, OSError) as error:
+        log.info("%s cannot be used (%s): the folders are read without it", index_file(home), error)
+        if _is_damage(error):
+            _put_aside(index_file(home))
+    return [status_of(paths) for paths in runs]
+
+
+def _looked_up(path: Path, runs: Sequence[RunPaths]) -> list[RunStatus]:
+    """The same, with what the index knows already. Raises sqlite3.Error, OSError."""
+    with opened_index(path) as index:
         known = {run: (signature, status) for run, signature, status in index.execute("SELECT * FROM runs")}
         found = {paths.run: _look(paths, *known.get(paths.run, ("", ""))) for paths in runs}
         fresh = [(run, *entry) for run, (*entry, _) in found.items() if tuple(entry) != known.get(run)]
@@ -57,14 +73,30 @@ def index_file(home: Path) -> Path:
 
 @contextmanager
 def opened_index(path: Path, migrations: Sequence[str] = MIGRATIONS) -> Iterator[sqlite3.Connection]:
-    """The index, brought to the newest version; a damaged one is put aside and begun anew. Raises IndexTooNew."""
+    """The index, brought to the newest version; a damaged one is put aside and begun anew.
+
+    Raises: IndexTooNew; sqlite3.Error or OSError where no index can be kept.
+    """
     try:
         index = _open(path, migrations)
-    except sqlite3.DatabaseError:
-        path.replace(path.with_suffix(".damaged"))
+    except sqlite3.Error as error:
+        if not _is_damage(error):
+            raise
+        _put_aside(path)
         index = _open(path, migrations)
     with closing(index):
         yield index
+
+
+def _is_damage(error: Exception) -> bool:
+    """Extended codes hold the primary one in their lowest byte."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in DAMAGE
+
+
+def _put_aside(path: Path) -> None:
+    with suppress(OSError):
+        path.replace(path.with_suffix(".damaged"))
 
 
 def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
