@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.errors import RunStopped
+from orchestrator.errors import ConfigError, RunStopped
 
 TAIL_BYTES = 65_536
 UNFINISHED = ".unfinished"
@@ -135,6 +135,16 @@ def size_of_whole_lines(path: Path) -> int:
                 return start + newline + 1
             end = start
     return 0
+
+
+def require_writable(path: Path) -> None:
+    """To be asked before the work whose outcome goes there. Raises ConfigError when `path` cannot be a file."""
+    if not path.parent.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise ConfigError(f"cannot write {path}: it is a folder")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"cannot write {path}: you may not write there")
 
 
 def _write_all(disk: Disk, descriptor: int, data: bytes | memoryview) -> None:

@@ -39,6 +39,8 @@ def show(settings: Settings, source: str) -> None:
 @pass_settings
 def put(settings: Settings, source: str, destination: str) -> None:
     """Check the rows of SOURCE and write them to DESTINATION, which jobs can then name: FILE.npz or s3://bucket/prefix."""
+    if not destination.startswith("s3://"):
+        _require_place(Path(destination))
     dataset = _load(source)
     written = _put_s3(dataset, destination) if destination.startswith("s3://") else _put_file(dataset, destination)
     document = {**_described(source, dataset), "destination": written}
@@ -56,13 +58,16 @@ def _load(source: str) -> Dataset:
     return load_dataset(source, open_bucket=open_bucket)
 
 
-def _put_file(dataset: Dataset, destination: str) -> str:
-    path = Path(destination)
+def _require_place(path: Path) -> None:
+    from orchestrator.disk import require_writable
+
     if path.suffix != ".npz":
-        raise ConfigError(f"{destination}: must end in .npz, or begin with s3://")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{destination}: there is no folder {path.parent}")
-    path.write_bytes(_packed(dataset))
+        raise ConfigError(f"{path}: must end in .npz, or begin with s3://")
+    require_writable(path)
+
+
+def _put_file(dataset: Dataset, destination: str) -> str:
+    Path(destination).write_bytes(_packed(dataset))
     return destination
 
 

@@ -44,19 +44,18 @@ def probe_command(
     from cli.preparation import prepare_job
     from cli.probing import run_probe
     from orchestrator.api import Materials
-    from orchestrator.delays.formats import save_profile
+    from orchestrator.delays.formats import profile_path, save_profile
     from orchestrator.job_file import load_job
     from orchestrator.probing import ProbePlan
 
     set_up_logging(settings)
+    profile_path(out)  # calls cost money: a mistake in it is told before them
     config = load_job(job, overrides)
     prepared = prepare_job(config, Materials(), job.parent, open_bucket)
     count = workers or prepared.scheme().workers
     if count > config.cluster.concurrency:
         raise ConfigError(f"--workers {count} do not fit cluster.concurrency = {config.cluster.concurrency}")
     plan = ProbePlan(count, _loads(loads, count), rounds, config.cluster.timeout_s)
-    if out.suffix not in (".npz", ".csv"):
-        raise ConfigError(f"--out {out}: a profile is written as .npz or .csv")
     with open_place(config) as place:
         console = stderr(settings)
         console.print(place.describe())

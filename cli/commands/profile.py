@@ -38,9 +38,11 @@ def show(
     """Describe the delays of PROFILE (a file, or a generator's name): stragglers, bursts, tail, heat map."""
     from cli.profiles import find_profile
     from orchestrator.delays import summarise
-    from orchestrator.delays.plots import save_heat_map, save_tail_plot
+    from orchestrator.delays.plots import picture_path, save_heat_map, save_tail_plot
     from orchestrator.delays.statistics import TOLERANCES
 
+    for picture in filter(None, (heat_map, tail)):
+        picture_path(picture)  # a mistake in one is told before the other is drawn
     found = find_profile(profile, workers=SHOWN_WORKERS, rounds=SHOWN_ROUNDS, seed=0)
     if heat_map is not None:
         save_heat_map(found, heat_map)
@@ -56,8 +58,9 @@ def show(
 @pass_settings
 def convert(settings: Settings, source: Path, destination: Path) -> None:
     """Write the delays in SOURCE (.npz, .csv, or a run's record .jsonl) to DESTINATION (.npz or .csv)."""
-    from orchestrator.delays.formats import load_profile, save_profile
+    from orchestrator.delays.formats import load_profile, profile_path, save_profile
 
+    profile_path(destination)
     profile = load_profile(source)
     save_profile(profile, destination)
     _tell(settings, profile, destination)
@@ -85,8 +88,9 @@ def generate(
     """Make a synthetic profile of KIND (lambda-like, bursty, shifted-exponential, ...) and write it to DESTINATION."""
     from cli.policy import parse_parameters
     from orchestrator.delays import generate, parameters_for
-    from orchestrator.delays.formats import save_profile
+    from orchestrator.delays.formats import profile_path, save_profile
 
+    profile_path(destination)
     overrides = {name: _number(name, text) for name, text in parse_parameters(parameters).items()}
     profile = generate(kind, rounds, workers, seed, parameters_for(kind, overrides))
     save_profile(profile, destination)

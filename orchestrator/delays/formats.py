@@ -23,7 +23,10 @@ import numpy.typing as npt
 
 from orchestrator.delays.from_record import from_record
 from orchestrator.delays.profile import MATRIX_DIMENSIONS, BoolArray, DelayProfile
+from orchestrator.disk import require_writable
 from orchestrator.errors import ConfigError
+
+WRITTEN = (".npz", ".csv")
 
 
 def load_profile(path: Path | str) -> DelayProfile:
@@ -46,16 +49,20 @@ def save_profile(profile: DelayProfile, path: Path | str) -> None:
 
     `.npz` keeps everything, to the bit; `.csv` keeps the delays alone, to the bit.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
-    match path.suffix.lower():
-        case ".npz":
-            _write_npz(profile, path)
-        case ".csv":
-            _write_csv(profile, path)
-        case _:
-            raise ConfigError(f"{path.name}: a delay profile is written as .npz or .csv")
+    target = profile_path(path)
+    try:
+        _write_npz(profile, target) if target.suffix.lower() == ".npz" else _write_csv(profile, target)
+    except OSError as error:
+        raise ConfigError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def profile_path(path: Path | str) -> Path:
+    """`path`, if a profile can be written there. Raises: ConfigError in one line."""
+    target = Path(path)
+    if target.suffix.lower() not in WRITTEN:
+        raise ConfigError(f"{target.name}: a delay profile is written as .npz or .csv")
+    require_writable(target)
+    return target
 
 
 def _read_npz(path: Path) -> DelayProfile:

@@ -13,6 +13,7 @@ import numpy as np
 
 from orchestrator.delays.profile import DelayProfile
 from orchestrator.delays.statistics import usable_answers
+from orchestrator.disk import require_writable
 from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ def picture_path(path: Path | str) -> Path:
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{target.name}: a picture is written as {' or '.join(SUFFIXES)}")
-    if not target.parent.is_dir():
-        raise ConfigError(f"cannot write {target}: there is no folder {target.parent}")
+    require_writable(target)
     return target
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from orchestrator.delays.formats import load_profile, save_profile
 from orchestrator.delays.profile import DelayProfile
@@ -51,3 +52,18 @@ def test_loads_that_are_no_numbers_get_one_line(tmp_path: Path, gradmux: Gradmux
     told = gradmux("probe", job, "--loads", "a,b", "--out", tmp_path / "x.npz")
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert "give numbers with commas between" in told.err
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [("nowhere/x.npz", "there is no folder"), ("x.txt", "written as .npz or .csv"), ("taken.npz", "is a directory")],
+)
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
+    tmp_path: Path, gradmux: Gradmux, out: str, message: str
+) -> None:
+    job, taken = tmp_path / "job.toml", tmp_path / "taken.npz"
+    job.write_text(JOB.replace("given.npz", "none"))
+    taken.mkdir()
+    told = gradmux("probe", job, "--out", tmp_path / out)
+    assert (told.code, told.err.count("\n")) == (2, 1), "one line, and none of the emulator's"
+    assert message in told.err

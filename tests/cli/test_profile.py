@@ -153,3 +153,10 @@ def test_show_json_counts_stragglers_at_each_mu(gradmux: Gradmux, csv_profile: P
 def test_show_takes_a_generator(gradmux: Gradmux) -> None:
     assert gradmux("profile", "show", "lambda-like", "--json").document["workers"] == 256
     assert "neither a profile file nor a generator" in gradmux("profile", "show", "lambda").err
+
+
+def test_no_picture_is_drawn_when_another_has_no_place(gradmux: Gradmux, tmp_path: Path) -> None:
+    drawn = tmp_path / "drawn.png"
+    told = gradmux("profile", "show", "bursty", "--heat-map", drawn, "--tail", tmp_path / "nowhere" / "tail.png")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert not drawn.exists()
