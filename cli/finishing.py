@@ -6,6 +6,8 @@ Knows no backend and no fleet. Read next: `wiring.py`, which calls it.
 from __future__ import annotations
 
 import json
+import logging
+from math import isfinite
 
 from cli.preparation import Prepared
 from orchestrator.api import Trained
@@ -15,8 +17,11 @@ from orchestrator.runs.history import History, read_history
 from orchestrator.runs.paths import RunPaths
 from orchestrator.schemes.scheme import Params
 from orchestrator.training.checkpoint import save_weights
+from orchestrator.training.code import first_line
 from orchestrator.training.data import Dataset
 from orchestrator.training.trainer import TorchTrainer
+
+log = logging.getLogger(__name__)
 
 
 def finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Trained:
@@ -55,17 +60,27 @@ def _told_params(prepared: Prepared, history: History) -> Params:
 def _finish_models(
     prepared: Prepared, trainer: TorchTrainer, paths: RunPaths, history: History
 ) -> tuple[ModelResult, ...]:
-    """Saves the weights and evaluates every model."""
+    """Saves the weights of all models, then evaluates each: what it may raise costs no more than its own figures."""
     paths.weights("").parent.mkdir(exist_ok=True)
+    for index, plan in enumerate(prepared.models):
+        write_whole(paths.weights(plan.name), [save_weights(trainer.module(index))])
     results = []
     for index, plan in enumerate(prepared.models):
-        checkpoint = paths.weights(plan.name)
-        write_whole(checkpoint, [save_weights(trainer.module(index))])
-        told = {} if prepared.eval is None else _evaluation(trainer, index, prepared.eval)
-        results.append(ModelResult(plan.name, prepared.plan.steps, history.losses[index], told, checkpoint))
+        told = {} if prepared.eval is None else _evaluation(trainer, index, plan.name, prepared.eval)
+        weights = paths.weights(plan.name)
+        results.append(ModelResult(plan.name, prepared.plan.steps, history.losses[index], told, weights))
     return tuple(results)
 
 
-def _evaluation(trainer: TorchTrainer, model: int, rows: Dataset) -> dict[str, float]:
-    told = trainer.evaluate(model, rows)
-    return {"loss": told.loss, **({} if told.accuracy is None else {"accuracy": told.accuracy})}
+def _evaluation(trainer: TorchTrainer, model: int, name: str, rows: Dataset) -> dict[str, float]:
+    """What is finite of loss and accuracy; a warning says why something is missing."""
+    try:
+        told = trainer.evaluate(model, rows)
+    except Exception as error:  # the user's own model and loss may raise anything
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        log.warning("model %r could not be evaluated, its weights are saved: %s", name, reason)
+        return {}
+    figures = {"loss": told.loss, **({} if told.accuracy is None else {"accuracy": told.accuracy})}
+    if not isfinite(told.loss):
+        log.warning("model %r: its loss on the evaluation rows is %g, so it has diverged", name, told.loss)
+    return {key: value for key, value in figures.items() if isfinite(value)}

@@ -190,5 +190,5 @@ def _try_models(prepared: Prepared, folder: Path) -> None:
     if place not in sys.path:
         sys.path.insert(0, place)
     trial = TorchTrainer(prepared.models, prepared.plan, store=MemoryStore(), keys=Keys("trial"))
-    trial.check(prepared.train)
+    trial.check(prepared.train, prepared.eval)
     trial.put_specs()

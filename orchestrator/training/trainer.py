@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from lambda_worker import flat
@@ -20,16 +20,14 @@ from lambda_worker.contract import FIXED_SUMS, SumIndex, Weights
 from lambda_worker.gradient import judge
 from lambda_worker.models import encode_spec
 from lambda_worker.norms import freeze_norms, update_running_statistics
-from lambda_worker.randomness import torch_random
-from orchestrator.errors import ConfigError
 from orchestrator.jobs import JobPlan
 from orchestrator.ports import ModelState, StepResult, Store
 from orchestrator.store import Keys, put_once
 from orchestrator.training.checkpoint import load_state, save_state
-from orchestrator.training.code import first_line
 from orchestrator.training.data import Array, Dataset
 from orchestrator.training.gradients import CodedResult, Term, combine
 from orchestrator.training.models import ModelPlan, Trained, make_spec, prepare, seeded
+from orchestrator.training.trying import tensor, try_evaluation, try_training
 
 INLINE_BYTES = 48 * 1024
 """Snapshots up to this size travel in every request; larger ones are read from the store, once per sandbox."""
@@ -38,7 +36,6 @@ EVENT_INLINE_BYTES = 8 * 1024
 RETIRED_KEPT = 64
 """Snapshots that nobody should need any more are deleted so many at a time: stragglers may still look for the last."""
 EVALUATION_ROWS = 1024
-CHECKED_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +75,16 @@ class TorchTrainer:
         self._snapshots: dict[int, Weights] = {}
         self._retired: list[str] = []
 
-    def check(self, dataset: Dataset) -> None:
-        """Tries a few rows on every model, for nothing. Raises ConfigError that says what the model or loss said.
+    def check(self, dataset: Dataset, evaluation: Dataset | None = None) -> None:
+        """Tries a few rows on every model, for nothing: to train on, and to judge by.
 
-        A model that has not made a step yet must also give a finite loss.
+        Raises: ConfigError that says what the model or loss said. A model that has not made a step yet must also give a
+        finite loss.
         """
         for trained in self._trained:
-            x, y = (_tensor(array[:CHECKED_ROWS], trained.model.dtype) for array in (dataset.x, dataset.y))
-            try:
-                trained.idle = _try(trained, x, y)
-            except Exception as error:  # the user's own model and loss may raise anything
-                raise ConfigError(
-                    f"model {trained.plan.name!r} cannot be trained on x {_shape(x)} and y {_shape(y)}: "
-                    f"{type(error).__name__}: {first_line(error)}"
-                ) from error
+            try_training(trained, dataset)
+            if evaluation is not None:
+                try_evaluation(trained, evaluation)
 
     # --- what workers are given ----------------------------------------------------------------------------------
 
@@ -209,7 +202,7 @@ class TorchTrainer:
 
     def _judge(self, trained: Trained, dataset: Dataset, lo: int) -> tuple[float, float, float]:
         """(loss sum, correct, judged) of EVALUATION_ROWS rows from `lo` on."""
-        x, y = (_tensor(array[lo : lo + EVALUATION_ROWS], trained.model.dtype) for array in (dataset.x, dataset.y))
+        x, y = (tensor(array[lo : lo + EVALUATION_ROWS], trained.model.dtype) for array in (dataset.x, dataset.y))
         output = trained.module(x)
         correct, judged = judge(output, y)
         return float(trained.model.loss.total(output, y)), float(correct.sum()), float(judged.sum())
@@ -235,30 +228,8 @@ class TorchTrainer:
         load_state(self._trained[model], state)
 
 
-def _try(trained: Trained, x: Tensor, y: Tensor) -> frozenset[int]:
-    """One forward and backward, after which the model is as before; the parameters that had no part in it."""
-    before = flat.snapshot(trained.module)
-    parameters = {index: each for index, each in enumerate(trained.model.parameters) if each.requires_grad}
-    with torch_random():
-        loss = trained.model.loss.total(trained.module(x), y)
-        if trained.steps == 0 and not torch.isfinite(loss):
-            raise FloatingPointError(f"the loss is {loss.item():g} before the first step")
-        found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    flat.load_snapshot(trained.module, before)
-    return frozenset(index for index, gradient in zip(parameters, found, strict=True) if gradient is None)
-
-
-def _shape(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
-
-
 def _step_scheduler(trained: Trained, loss: float) -> None:
     if isinstance(trained.scheduler, ReduceLROnPlateau):
         trained.scheduler.step(loss)
     elif trained.scheduler is not None:
         trained.scheduler.step()
-
-
-def _tensor(array: Array, dtype: torch.dtype) -> Tensor:
-    tensor = torch.from_numpy(array)
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor

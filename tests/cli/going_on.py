@@ -24,7 +24,7 @@ from orchestrator.record import Decoded
 from orchestrator.runs.paths import RunPaths
 from orchestrator.runs.stopping import Stop
 from orchestrator.store import MemoryStore
-from orchestrator.training.trainer import CHECKED_ROWS
+from orchestrator.training.trying import TRIED_ROWS
 from tests.cli.relay import Relay
 from tests.orchestrator.training.bench import make_dataset, mlp
 
@@ -44,7 +44,7 @@ class Fussy(nn.Module):
         self.line = nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        if len(x) > CHECKED_ROWS:
+        if len(x) > TRIED_ROWS:
             raise ValueError(f"fussy about {tuple(x.shape[1:])}")
         return self.line(x)  # type: ignore[no-any-return]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -76,6 +77,8 @@ GC = 'scheme={name="gc", s=1}'
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     (tmp_path / "small_models.py").write_text(MODELS)
+    np.savez(tmp_path / "narrow.npz", x=np.ones((8, 7)), y=np.zeros(8, int))
+    np.savez(tmp_path / "labels.npz", x=np.ones((100, 64)), y=np.eye(100, dtype=int)[99] * 10)
     path = tmp_path / "job.toml"
     path.write_text(JOB)
     return path
@@ -102,6 +105,8 @@ def test_dry_run_tells_the_plan_and_leaves_nothing(gradmux: Gradmux, job: Path, 
         (["sweep={}"], "T = 1 and so needs at least T + 1 = 2 models"),
         (["data.train=nowhere.npz"], "nowhere.npz"),
         (["data.eval=digits:tset"], "digits:tset"),
+        (["data.eval=narrow.npz"], "cannot be evaluated on x float32 (4, 7) and y int64 (4,): RuntimeError: mat1"),
+        (["data.train=labels.npz"], "label 10 (row 99), has 10 outputs, for labels 0 to 9: IndexError"),
         (['scheme={name="fastest-k", k=1}', "data.batch_size=5"], "6 chunks of a batch, but some have no rows"),
         (['scheme={name="gc", s=1, approximate=true}', "data.batch_size=2"], "use larger batches"),
         (["data.batch_size=100000"], "batch_size = 100000 is more than the"),

@@ -247,3 +247,35 @@ def test_a_loss_that_is_a_mean_is_found_out(tmp_path: Path) -> None:
     run = Run([plan(loss=mean_loss)], tmp_path)
     with pytest.raises(ConfigError, match="returns a mean over the samples"):
         run.trainer.check(run.dataset)
+
+
+@pytest.mark.parametrize(("label", "row"), [(3, 17), (-1, 59), (2**40, 4)])
+def test_a_label_that_the_model_has_no_output_for_is_found_wherever_it_lies(
+    label: int, row: int, tmp_path: Path
+) -> None:
+    data, run = make_dataset(), Run([plan(args={"norm": True})], tmp_path)
+    data.y[row] = label
+    before = run.trainer.state(0)
+    told = rf"on label {label} \(row {row}\), has 3 outputs, for labels 0 to 2: IndexError"
+    with pytest.raises(ConfigError, match=f"model 'm' cannot be trained {told}"):
+        run.trainer.check(data)
+    with pytest.raises(ConfigError, match=f"model 'm' cannot be evaluated {told}"):
+        run.trainer.check(run.dataset, data)
+    assert run.trainer.state(0) == before
+    assert run.trainer.module(0).training
+
+
+def test_labels_that_the_loss_ignores_are_no_classes(tmp_path: Path) -> None:
+    data, run = make_dataset(), Run([plan()], tmp_path)
+    data.y[7::9] = -100
+    run.trainer.check(data, data)
+    data.y[5] = -50
+    with pytest.raises(ConfigError, match=r"on label -50 \(row 5\)"):
+        run.trainer.check(data)
+
+
+def test_rows_to_judge_by_are_tried_as_well(tmp_path: Path) -> None:
+    run = Run([plan(args={"norm": True, "dropout": 0.5})], tmp_path)
+    run.trainer.check(run.dataset, make_dataset(rows=1))
+    with pytest.raises(ConfigError, match=r"model 'm' cannot be evaluated on x float32 \(4, 5\) and y int64 \(4,\)"):
+        run.trainer.check(run.dataset, make_dataset(features=5))

@@ -1,0 +1,126 @@
+"""Tries a model before anybody is paid: a few rows forward and backward, rows to judge by, the optimizer's own step.
+
+Whatever the user's model, loss or optimizer raises becomes one ConfigError that names the model. Knows neither jobs nor
+stores. Read next: `trainer.py`, which calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lambda_worker import flat
+from lambda_worker.norms import freeze_norms
+from lambda_worker.randomness import torch_random
+from orchestrator.errors import ConfigError
+from orchestrator.training.code import first_line
+from orchestrator.training.data import Array, Dataset
+from orchestrator.training.models import Trained
+
+TRIED_ROWS = 4
+IGNORED_LABEL = -100
+"""torch's default `ignore_index`: a label that stands for none"""
+
+Rows = tuple[Tensor, Tensor]
+Play = Callable[[Trained, Tensor, Tensor], Tensor]
+"""What is tried with some rows; gives the model's scores."""
+
+
+def try_training(trained: Trained, dataset: Dataset) -> None:
+    """A few rows forward and backward, then the rows with the least and the largest label; the model stays as it is.
+
+    Notes which parameters have no part in the loss. Raises: ConfigError, also when a model that has not made a step yet
+    gives a loss that is not finite.
+    """
+    _try_rows(trained, dataset, "trained", _with_gradient, _forward)
+
+
+def try_evaluation(trained: Trained, dataset: Dataset) -> None:
+    """The same for rows to judge by, in evaluation mode and without a gradient. Raises: ConfigError."""
+    trained.module.eval()
+    try:
+        _try_rows(trained, dataset, "evaluated", _forward, _forward)
+    finally:
+        freeze_norms(trained.module)
+
+
+def tensor(array: Array, dtype: torch.dtype) -> Tensor:
+    """Rows as a model takes them: floats in its own dtype, all else as it is."""
+    found = torch.from_numpy(array)
+    return found.to(dtype) if found.is_floating_point() else found
+
+
+def _try_rows(trained: Trained, dataset: Dataset, purpose: str, play: Play, again: Play) -> None:
+    """Plays the first rows, and `again` with the row of each label that might be too small or too large."""
+    first = np.arange(min(TRIED_ROWS, dataset.rows))
+    x, y = _rows(trained, dataset, first)
+    where = f"model {trained.plan.name!r} cannot be {purpose} on"
+    try:
+        output = _unchanged(trained, play, x, y)
+    except Exception as error:  # the user's own model and loss may raise anything
+        raise ConfigError(f"{where} x {_shape(x)} and y {_shape(y)}: {_told(error)}") from error
+    for row, label in _extreme_labels(dataset.y):
+        x, y = _rows(trained, dataset, np.append(first[1:], row))
+        try:
+            _unchanged(trained, again, x, y)
+        except Exception as error:
+            raise ConfigError(f"{where} label {label} (row {row}){_range(output, y)}: {_told(error)}") from error
+
+
+def _with_gradient(trained: Trained, x: Tensor, y: Tensor) -> Tensor:
+    parameters = {index: each for index, each in enumerate(trained.model.parameters) if each.requires_grad}
+    output = trained.module(x)
+    loss = trained.model.loss.total(output, y)
+    if trained.steps == 0 and not torch.isfinite(loss):
+        raise FloatingPointError(f"the loss is {loss.item():g} before the first step")
+    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    trained.idle = frozenset(index for index, gradient in zip(parameters, found, strict=True) if gradient is None)
+    return output  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def _forward(trained: Trained, x: Tensor, y: Tensor) -> Tensor:
+    output = trained.module(x)
+    trained.model.loss.total(output, y)
+    return output  # type: ignore[no-any-return]
+
+
+def _unchanged(trained: Trained, play: Play, x: Tensor, y: Tensor) -> Tensor:
+    """Plays these rows, after which model and random numbers are as before."""
+    before = flat.snapshot(trained.module)
+    with torch_random():
+        output = play(trained, x, y)
+    flat.load_snapshot(trained.module, before)
+    return output
+
+
+def _extreme_labels(y: Array) -> list[tuple[int, int]]:
+    """(row, label) of the least and the largest class, those that stand for none left out; none for other targets."""
+    if y.dtype.kind != "i":
+        return []
+    labels = np.where(y == IGNORED_LABEL, y.max(), y) if y.min() == IGNORED_LABEL else y
+    found = [int(pick(labels)) for pick in (np.argmin, np.argmax)]
+    width = labels.size // len(labels)
+    return [(at // width, int(labels.flat[at])) for at in dict.fromkeys(found)]
+
+
+def _range(output: object, y: Tensor) -> str:
+    """What labels there can be, where the output has a score for each class."""
+    if isinstance(output, Tensor) and output.ndim == y.ndim + 1:
+        return f", has {output.shape[1]} outputs, for labels 0 to {output.shape[1] - 1}"
+    return ""
+
+
+def _rows(trained: Trained, dataset: Dataset, rows: Array) -> Rows:
+    return tensor(dataset.x[rows], trained.model.dtype), tensor(dataset.y[rows], trained.model.dtype)
+
+
+def _shape(found: Tensor) -> str:
+    return f"{str(found.dtype).removeprefix('torch.')} {tuple(found.shape)}"
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
