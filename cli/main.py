@@ -96,7 +96,11 @@ def run(arguments: Sequence[str]) -> int:
         return _told(error.format_message(), error.exit_code, arguments)
     except GradmuxError as error:
         return _told(str(error), error.exit_code, arguments)
-    except (KeyboardInterrupt, click.Abort):
+    except click.Abort as error:
+        if isinstance(error.__cause__, EOFError):  # click takes a file's end for that of the terminal's input
+            raise error.__cause__ from None
+        return _told("interrupted", INTERRUPTED, arguments)
+    except KeyboardInterrupt:
         return _told("interrupted", INTERRUPTED, arguments)
     return code if isinstance(code, int) else 0
 

@@ -72,10 +72,15 @@ def new_store_name(job: str) -> str:
 
 def store_name(paths: RunPaths) -> str:
     """What the run is called in the object store. Raises FolderError when that is not known any more."""
+    from orchestrator.store import RUN_NAME  # slow to import; `list` needs none of it
+
     try:
-        return paths.store_name.read_text()
+        name = paths.store_name.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise _damaged(paths.store_name) from error
+    if not RUN_NAME.fullmatch(name):
+        raise _damaged(paths.store_name)
+    return name
 
 
 def last_life(paths: RunPaths) -> Life | None:

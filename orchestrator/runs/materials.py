@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,12 +87,13 @@ def kept(paths: RunPaths) -> Kept:
     file = paths.materials / FILE
     try:
         fields = json.loads(file.read_bytes())
-        arrays = {part: (_load(paths, part, "x"), _load(paths, part, "y")) for part in fields["copied"]}
+        copied = [str(part) for part in fields["copied"]]
         packed = {str(role): (str(each["kind"]), str(each["code"])) for role, each in fields["code"].items()}
         digests = {str(part): str(each) for part, each in fields["rows"].items()}
         python = str(fields["python"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderError(f"{file} cannot be read: restore the file, or submit the job again") from error
+    arrays = {part: (_load(paths, part, "x"), _load(paths, part, "y")) for part in copied}
     return Kept({role: _unpacked(role, *each, python) for role, each in packed.items()}, arrays, digests)
 
 
@@ -127,7 +129,13 @@ def _array_file(paths: RunPaths, part: str, name: str) -> Path:
 
 
 def _load(paths: RunPaths, part: str, name: str) -> NDArray[Any]:
-    array: NDArray[Any] = np.load(_array_file(paths, part, name), allow_pickle=False)
+    file = _array_file(paths, part, name)
+    try:
+        array = np.load(file, allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("not one array")
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise FolderError(f"{file} cannot be read: restore the file, or submit the job again") from error
     return array
 
 

@@ -136,7 +136,7 @@ def bring(store: Store, keys: Keys, home: Path, cancelled: int = NEVER, disk: Di
 def _local(home: Path, store_name: str) -> RunPaths | None:
     """The folder of this very run, if there is one here."""
     named = (paths for paths in all_runs(home) if paths.store_name.exists())
-    return next((paths for paths in named if paths.store_name.read_text() == store_name), None)
+    return next((paths for paths in named if paths.store_name.read_bytes() == store_name.encode()), None)
 
 
 def _bring_files(store: Store, keys: Keys, paths: RunPaths, disk: Disk) -> None:

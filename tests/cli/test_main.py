@@ -12,7 +12,7 @@ from click.types import FloatParamType
 
 from cli.main import COMMANDS
 from cli.main import gradmux as group
-from cli.options import HELP, ExampleCommand
+from cli.options import HELP, ExampleCommand, Settings
 from tests.cli.conftest import Gradmux
 
 
@@ -114,3 +114,19 @@ def test_a_budget_that_is_no_number_changes_nothing(gradmux: Gradmux, home: Path
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert "'nan' is not a finite number" in told.err
     assert (folder / "job.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, click.Abort])
+def test_who_interrupts_gets_130(monkeypatch: pytest.MonkeyPatch, gradmux: Gradmux, error: type[BaseException]) -> None:
+    monkeypatch.setattr(Settings, "home", property(lambda _: _raise(error())))
+    assert (gradmux("list").code, gradmux("list").err.strip()) == (130, "gradmux: interrupted")
+
+
+def test_a_file_that_ends_too_early_is_no_interruption(monkeypatch: pytest.MonkeyPatch, gradmux: Gradmux) -> None:
+    monkeypatch.setattr(Settings, "home", property(lambda _: _raise(EOFError("no data left in file"))))
+    with pytest.raises(EOFError, match="no data left"):
+        gradmux("list")
+
+
+def _raise(error: BaseException) -> None:
+    raise error

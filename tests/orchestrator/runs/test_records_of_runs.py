@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from orchestrator.runs.failed import load_failed, save_failed
 from orchestrator.runs.history import DONE, Follower, history_of, read_history
 from orchestrator.runs.index import opened_index
 from orchestrator.runs.keeper import Keeper
-from orchestrator.runs.life import FolderError, PlaceNote, living, settle
+from orchestrator.runs.life import FolderError, PlaceNote, living, settle, store_name
 from orchestrator.runs.materials import digest_of, keep, kept
 from orchestrator.runs.paths import RunPaths, find_run
 from orchestrator.runs.start import start_after
@@ -269,6 +270,25 @@ def test_a_pickle_that_cannot_be_loaded_here_is_one_line(tmp_path: Path) -> None
     keep(paths, {"loss": b"cnowhere_at_all\nloss\n."}, {"train": rows()}, [], FAST_DISK)
     with pytest.raises(ConfigError, match="loss cannot be loaded here: ModuleNotFoundError: No module named 'nowhere"):
         kept(paths)
+
+
+@pytest.mark.parametrize("left", [None, 0, 40, 150])
+@pytest.mark.parametrize("name", ["train.x.npy", "eval.y.npy", "materials.json"])
+def test_a_file_of_rows_that_is_cut_short_or_gone_is_named(tmp_path: Path, name: str, left: int | None) -> None:
+    paths = RunPaths(tmp_path)
+    keep(paths, {}, {"train": rows(), "eval": rows()}, ["train", "eval"], FAST_DISK)
+    file = paths.materials / name
+    file.unlink() if left is None else file.write_bytes(file.read_bytes()[:left])
+    with pytest.raises(FolderError, match=re.escape(f"{file} cannot be read: restore the file, or submit the job")):
+        kept(paths)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"small-\xb1", b"small-1/../other", b"\0" * 16])
+def test_a_damaged_store_name_is_named(tmp_path: Path, content: bytes) -> None:
+    paths = RunPaths(tmp_path)
+    paths.store_name.write_bytes(content)
+    with pytest.raises(FolderError, match=re.escape(f"{paths.store_name} cannot be read: restore the file")):
+        store_name(paths)
 
 
 def test_failed_tasks_by_name_or_the_newest(tmp_path: Path) -> None:
