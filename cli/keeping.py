@@ -6,7 +6,9 @@ Knows no backend. Read next: `orchestrator/runs/materials.py`, then `wiring.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from cli.preparation import Prepared, prepare_job
 from orchestrator.api import Materials
 from orchestrator.config import JobConfig
 from orchestrator.disk import DISK, Disk, write_whole
+from orchestrator.errors import GradmuxError
 from orchestrator.job_file import parse_job
 from orchestrator.runs.life import FolderError, new_store_name
 from orchestrator.runs.materials import KEPT_BYTES, Rows, keep, kept
@@ -43,6 +46,17 @@ def keep_job(prepared: Prepared, home: Path, folder: Path, disk: Disk = DISK) ->
         write_whole(paths.job, [config.model_dump_json(indent=2).encode()], disk)
 
     return create_run(home, config.name, fill, disk)
+
+
+@contextmanager
+def nothing_left_of_refused(paths: RunPaths) -> Iterator[None]:
+    """A new run whose backend refuses it before anything is invoked leaves no folder: there is nothing to resume."""
+    try:
+        yield
+    except GradmuxError:
+        if not paths.record.exists():
+            shutil.rmtree(paths.folder, ignore_errors=True)
+        raise
 
 
 def prepare_again(paths: RunPaths) -> Prepared:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cli.places import delay_plan, fault_plan
 from cli.policy import limits, wait_policy
 from orchestrator.api import Materials
 from orchestrator.auto import AUTO, Choice
@@ -93,6 +94,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     Modules and relative paths are looked for in `folder` first. Raises: ConfigError in one line.
     """
     params = _params(config)
+    config = _with_emulator_checked(config, folder)
     plans = _model_plans(config, materials)
     dtype = config.training.dtype
     train = load_dataset(materials.train or _found(config.data.train, folder), dtype=dtype, open_bucket=open_bucket)
@@ -113,6 +115,19 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     _require_rows_to_estimate_from(prepared, scheme)
     _try_models(prepared, folder)
     return prepared
+
+
+def _with_emulator_checked(config: JobConfig, folder: Path) -> JobConfig:
+    """The path of a delay profile made absolute: whoever resumes the run works elsewhere. Raises: ConfigError."""
+    if config.cluster.backend != "local":
+        return config
+    section = config.emulator
+    fault_plan(section.faults, seed=section.seed)
+    delays = _found(section.delays, folder)
+    delay_plan(delays, workers=config.cluster.most_workers, time_scale=section.time_scale, seed=section.seed)
+    if Path(delays).exists():
+        delays = str(Path(delays).resolve())
+    return config.model_copy(update={"emulator": section.model_copy(update={"delays": delays})})
 
 
 def _require_rows_to_estimate_from(prepared: Prepared, scheme: Scheme) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cli.aggregation import Aggregation
 from cli.finishing import finish
-from cli.keeping import keep_job
+from cli.keeping import keep_job, nothing_left_of_refused
 from cli.options import Settings
 from cli.parts import Parts
 from cli.places import Place, open_bucket, open_place
@@ -343,5 +343,5 @@ def _train(config: JobConfig, materials: Materials, home: Path | None) -> Traine
     folder = Path.cwd()
     prepared = prepare_job(config, materials, folder, open_bucket)
     paths = keep_job(prepared, home or Settings().home, folder)
-    with open_place(config) as place:
+    with nothing_left_of_refused(paths), open_place(prepared.config) as place:
         return run_job(prepared, place, paths)

@@ -56,7 +56,7 @@ def probe_command(
     if count > config.cluster.concurrency:
         raise ConfigError(f"--workers {count} do not fit cluster.concurrency = {config.cluster.concurrency}")
     plan = ProbePlan(count, _loads(loads, count), rounds, config.cluster.timeout_s)
-    with open_place(config) as place:
+    with open_place(prepared.config) as place:
         console = stderr(settings)
         console.print(place.describe())
         with console.status("measuring") as status:

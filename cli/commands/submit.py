@@ -73,7 +73,7 @@ def submit_command(
     warn(distrust(files_of_job(job, config)))  # what is in them runs from here on
 
     from cli.foreground import run_here
-    from cli.keeping import keep_job
+    from cli.keeping import keep_job, nothing_left_of_refused
     from cli.places import open_bucket
     from cli.preparation import prepare_job  # imports torch: what is wrong with the file is told before
     from orchestrator.api import Materials
@@ -94,7 +94,9 @@ def submit_command(
         started = run_detached(paths)
         print_json(started.to_dict()) if settings.json else click.echo(started.describe())
         return
-    tell_result(settings, run_here(settings, prepared, paths).to_dict())
+    with nothing_left_of_refused(paths):
+        result = run_here(settings, prepared, paths)
+    tell_result(settings, result.to_dict())
 
 
 def _with_faults(config: JobConfig, faults: str) -> JobConfig:

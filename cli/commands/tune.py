@@ -37,7 +37,9 @@ FRONT_SHOWN = 8
 @click.option("--mu", default=1.0, show_default=True, type=FiniteFloat(0), help="For --wait mu.")
 @click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10240), help="Of a worker.")
 @click.option("--arm", is_flag=True, help="Workers are arm64 functions, which cost less.")
-@click.option("--prices", type=click.Path(dir_okay=False, path_type=Path), help="A table of prices in TOML.")
+@click.option(
+    "--prices", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A table of prices in TOML."
+)
 @click.option("--resamples", default=20, show_default=True, type=click.IntRange(0), help="Resampled profiles.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draws the front: .png or .svg.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))

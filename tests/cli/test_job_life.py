@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from safetensors.torch import load_file
@@ -20,6 +21,8 @@ from cli.demo.reference import Reference
 from cli.keeping import keep_job
 from cli.preparation import prepare_job
 from orchestrator.api import Materials
+from orchestrator.delays.formats import save_profile
+from orchestrator.delays.profile import DelayProfile
 from orchestrator.job_file import load_job
 from orchestrator.runs.paths import RunPaths
 from orchestrator.runs.status import status_of
@@ -161,6 +164,32 @@ def test_wrong_faults_are_one_line_before_anything_starts(
     assert (ran.code, len(ran.err.splitlines())) == (2, 1)
     assert message in ran.err
     assert not home.exists()
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("emulator.faults.earthquake=0.1", "there is no kind 'earthquake'; kinds: crash"),
+        ("emulator.faults={crash=0.7, oom=0.7}", "at most 1 together"),
+        ("emulator.delays=nowhere.npz", "nowhere.npz: is neither a profile file nor a generator"),
+    ],
+)
+def test_an_emulator_that_cannot_be_leaves_no_run(
+    gradmux: Gradmux, job: Path, home: Path, setting: str, message: str, dry: list[str]
+) -> None:
+    ran = gradmux("submit", job, "--set", setting, *dry)
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert message in ran.err
+    assert not home.exists()
+
+
+def test_a_profile_of_delays_lies_beside_the_job_file(gradmux: Gradmux, job: Path, home: Path) -> None:
+    save_profile(DelayProfile(np.full((2, 4), 0.01)), job.parent / "delays.npz")
+    prepared = prepare_job(
+        load_job(job, ["emulator.delays=delays.npz"]), Materials(), job.parent, lambda bucket: MemoryStore()
+    )
+    assert prepared.config.emulator.delays == str((job.parent / "delays.npz").resolve())
 
 
 @pytest.mark.usefixtures("account")

@@ -51,6 +51,7 @@ def test_submit_refuses_what_the_account_does_not_allow(
     assert f"{LIMIT} of the account's {LIMIT} unreserved: too few for 6 workers at once" in ran.err
     assert f"or set cluster.workers = {LIMIT}" in ran.err
     assert new_account.admin.journal() == []
+    assert gradmux("list", "--json").document["runs"] == [], "nothing was begun, so there is nothing to resume"
     fitting = [*there, "--set", f"cluster.workers={LIMIT}", "--set", f"cluster.concurrency={LIMIT}"]
     ran = gradmux("submit", tmp_path / "job.toml", *fitting, "--set", "training.steps=1")
     assert (ran.code, ran.document["state"]) == (0, "done"), ran.err
