@@ -24,7 +24,7 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
     from cli.places import open_place
     from cli.progress import run_progress
     from cli.wiring import run_life
-    from orchestrator.errors import RunStopped
+    from orchestrator.errors import Diverged, RunStopped
     from orchestrator.runs.life import living
     from orchestrator.runs.stopping import Stop, stop_on_signals
 
@@ -37,6 +37,8 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
         ):
             try:
                 return run_life(prepared, place, paths, life, on_step, stop, console.print).run
+            except Diverged:
+                raise  # it would diverge again
             except RunStopped:
                 console.print(f"{paths.run} can go on: `gradmux resume {paths.run}`")
                 raise

@@ -207,3 +207,4 @@ def _try_models(prepared: Prepared, folder: Path) -> None:
     trial = TorchTrainer(prepared.models, prepared.plan, store=MemoryStore(), keys=Keys("trial"))
     trial.check(prepared.train, prepared.eval)
     trial.put_specs()
+    trial.rehearse(prepared.plan.steps)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.aggregation import Aggregation
+from cli.diverging import Diverging
 from cli.finishing import finish
 from cli.keeping import keep_job, nothing_left_of_refused
 from cli.options import Settings
@@ -30,7 +31,7 @@ from orchestrator.api import Materials, Trained
 from orchestrator.auto import AUTO, Choice, Pilot, Watched
 from orchestrator.config import JobConfig
 from orchestrator.distances import RecordedDistances
-from orchestrator.errors import RunStopped, TaskFailed
+from orchestrator.errors import Diverged, RunStopped, TaskFailed
 from orchestrator.fleets.beside import CallsBeside
 from orchestrator.fleets.onward_fleet import OnwardFleet
 from orchestrator.fleets.shared_fleet import SharedFleet, warm_within
@@ -263,7 +264,9 @@ class _Run:
         try:
             play(loop, keeper, drain_s=config.cluster.timeout_s, recall=self.recall, steps=steps)
         except TaskFailed as failure:
-            raise self.kept(failure, rounds, requests) from failure
+            raise self.kept(failure, rounds, requests, Diverging(self.prepared, trainer, parts.paths)) from failure
+        except Diverged as diverged:
+            raise Diverging(self.prepared, trainer, parts.paths).told(diverged) from diverged
         return loop.steps
 
     @contextmanager
@@ -282,18 +285,21 @@ class _Run:
             fleet.close()
             slots.close()
 
-    def kept(self, failure: TaskFailed, rounds: Rounds, requests: RequestBuilder) -> TaskFailed:
+    def kept(
+        self, failure: TaskFailed, rounds: Rounds, requests: RequestBuilder, diverging: Diverging
+    ) -> TaskFailed | Diverged:
         """Keeps the request of a task that failed for good; the error, with model and step in it."""
         parts, plan, models = self.parts, self.prepared.plan, self.prepared.models
         tasks = " and ".join(f"model {models[plan.model(job)].name!r}, step {plan.step(job)}" for job in failure.jobs)
         request = requests.build(rounds.last_invocation(failure.round, failure.worker))
         keys = dict.fromkeys(key for task in request.tasks for key in (task.model, task.weights.key) if key)
         name = f"life{parts.life.epoch}-round{failure.round}-worker{failure.worker}"
+        hint = f"`gradmux replay-task {parts.paths.run}` runs it here"
         try:
             save_failed(parts.paths, name, encode_request(request), ((key, parts.store.get(key)) for key in keys))
         except (RunStopped, FileNotFoundError) as error:
-            return failure.named(tasks, f"its request could not be kept: {error}")
-        return failure.named(tasks, f"`gradmux replay-task {parts.paths.run}` runs it here")
+            hint = f"its request could not be kept: {error}"
+        return diverging.found(failure, hint) or failure.named(tasks, hint)
 
     def recall(self) -> None:
         """Tells the workers of this life not to compute any more, if there are any and the store can be reached."""

@@ -8,6 +8,7 @@
         ├── Interrupted          Ctrl-C, or the machine shuts down
         ├── RunCancelled         `gradmux cancel`
         ├── TaskFailed           one task failed more often than its budget allows
+        ├── Diverged             a model's loss or gradient is not finite any more
         ├── DeadlinePassed       a round could not be decoded in time
         └── BudgetSpent          the run reached the money it may cost
 
@@ -77,6 +78,19 @@ class TaskFailed(RunStopped):
         where = f"round {self.round}, worker {self.worker}, {self.attempts} attempts"
         told.args = (f"{tasks} failed ({where}; {hint}): {self.reason}",)
         return told
+
+
+class Diverged(RunStopped):
+    """A model's loss or gradient is not finite any more: to go on would only repeat it."""
+
+    def __init__(self, model: str, step: int, what: str, lr: object = None, others: str = "") -> None:
+        """`what` is not finite; `lr`: of the model's optimizer, when the job says it; `others`: of the other models."""
+        self.model, self.step, self.what, self.lr = model, step, what, lr
+        now = "" if lr is None else f" (now {lr})"
+        super().__init__(
+            f"model {model!r}, step {step} has diverged: {what.strip()}; lower its optimizer's lr{now} or set "
+            f"training.clip_norm, then submit again{others}"
+        )
 
 
 class DeadlinePassed(RunStopped):

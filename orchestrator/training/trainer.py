@@ -9,25 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 import torch
-from torch import nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch import Tensor, nn
 
 from lambda_worker import flat
 from lambda_worker.contract import FIXED_SUMS, SumIndex, Weights
 from lambda_worker.gradient import judge
 from lambda_worker.models import encode_spec
 from lambda_worker.norms import freeze_norms, update_running_statistics
+from orchestrator.errors import Diverged, GradmuxError
 from orchestrator.jobs import JobPlan
 from orchestrator.ports import ModelState, StepResult, Store
 from orchestrator.store import Keys, put_once
 from orchestrator.training.checkpoint import load_state, save_state
+from orchestrator.training.code import first_line
 from orchestrator.training.data import Array, Dataset
-from orchestrator.training.gradients import CodedResult, Term, combine
+from orchestrator.training.gradients import Term, combine
 from orchestrator.training.models import ModelPlan, Trained, make_spec, prepare, seeded
-from orchestrator.training.trying import tensor, try_evaluation, try_training
+from orchestrator.training.trying import rehearse, step_scheduler, tensor, try_evaluation, try_training
 
 INLINE_BYTES = 48 * 1024
 """Snapshots up to this size travel in every request; larger ones are read from the store, once per sandbox."""
@@ -86,6 +88,16 @@ class TorchTrainer:
             if evaluation is not None:
                 try_evaluation(trained, evaluation)
 
+    def rehearse(self, steps: int) -> None:
+        """Plays so many steps of optimizer and scheduler without a gradient that means anything: for trials alone, as
+        the models cannot be trained afterwards. Schedulers that are alike are played once. Raises: ConfigError.
+        """
+        played: list[object] = []
+        for trained in self._trained:
+            scheduler = trained.plan.scheduler, trained.plan.scheduler_args
+            rehearse(trained, 0 if scheduler in played else steps)
+            played.append(scheduler)
+
     # --- what workers are given ----------------------------------------------------------------------------------
 
     def put_specs(self) -> list[str]:
@@ -141,16 +153,21 @@ class TorchTrainer:
     # --- what decoded sums do ------------------------------------------------------------------------------------
 
     def step(self, job: int, results: Sequence[Term]) -> StepResult:
-        """Applies the gradient of `job`: sum of weight * result, divided by the decoded sample count."""
-        model, _ = self._place(job)
+        """Applies the gradient of `job`: sum of weight * result, divided by the decoded sample count.
+
+        Raises: Diverged, the model being as before, when loss or gradient are not finite; GradmuxError when the
+        optimizer or scheduler raises.
+        """
+        model, step = self._place(job)
         trained = self._trained[model]
         total = combine(results)
         samples = float(total.sums[SumIndex.SAMPLES])
         assert samples > 0, f"job {job} was decoded from {samples} samples"
-        norm = self._set_gradients(trained, total, samples)
-        trained.optimizer.step()
-        loss = float(total.sums[SumIndex.LOSS]) / samples
-        _step_scheduler(trained, loss)
+        gradient_p = torch.from_numpy(total.gradient).div_(samples).to(trained.model.dtype)
+        loss, norm = float(total.sums[SumIndex.LOSS]) / samples, _norm(gradient_p)
+        _require_finite(trained, step, loss, norm)
+        self._set_gradients(trained, gradient_p, norm)
+        _apply(trained, step, loss)
         if trained.model.norms:
             statistics = np.array(total.sums[FIXED_SUMS:])
             update_running_statistics(trained.module, torch.from_numpy(statistics))
@@ -159,13 +176,11 @@ class TorchTrainer:
             loss=loss, count=round(samples), correct=round(float(total.sums[SumIndex.CORRECT])), gradient_norm=norm
         )
 
-    def _set_gradients(self, trained: Trained, total: CodedResult, samples: float) -> float:
-        """Sets every .grad to a view of the mean gradient. Returns its norm before clipping.
+    def _set_gradients(self, trained: Trained, gradient_p: Tensor, norm: float) -> None:
+        """Sets every .grad to a view of the mean gradient, which is clipped in place.
 
         A parameter without part in the loss has none, so that weight decay does not move it: as in plain torch.
         """
-        gradient_p = torch.from_numpy(total.gradient).div_(samples).to(trained.model.dtype)
-        norm = float(torch.linalg.vector_norm(gradient_p))
         if self._clip_norm is not None and norm > self._clip_norm:
             gradient_p.mul_(self._clip_norm / (norm + 1e-6))  # the 1e-6 is torch's
         parameters = trained.model.parameters
@@ -173,7 +188,6 @@ class TorchTrainer:
             if parameters[index].requires_grad:
                 idle = index in trained.idle and not gradient.any()
                 parameters[index].grad = None if idle else gradient
-        return norm
 
     def _place(self, job: int) -> tuple[int, int]:
         """(model, step) of a job, which must be the next one of its model."""
@@ -228,8 +242,28 @@ class TorchTrainer:
         load_state(self._trained[model], state)
 
 
-def _step_scheduler(trained: Trained, loss: float) -> None:
-    if isinstance(trained.scheduler, ReduceLROnPlateau):
-        trained.scheduler.step(loss)
-    elif trained.scheduler is not None:
-        trained.scheduler.step()
+def _norm(gradient_p: Tensor) -> float:
+    """Its Euclidean norm, also where the squares of its elements are more than its own dtype can hold."""
+    norm = float(torch.linalg.vector_norm(gradient_p))
+    return norm if isfinite(norm) else float(torch.linalg.vector_norm(gradient_p, dtype=torch.float64))
+
+
+def _require_finite(trained: Trained, step: int, loss: float, norm: float) -> None:
+    found = [f"the {name} is {value:g}" for name, value in (("loss", loss), ("gradient's norm", norm))]
+    if not (isfinite(loss) and isfinite(norm)):
+        lr = trained.plan.optimizer_args.get("lr")
+        raise Diverged(trained.plan.name, step, " and ".join(found), lr)
+
+
+def _apply(trained: Trained, step: int, loss: float) -> None:
+    """Steps optimizer and scheduler. Raises: GradmuxError that says which of them raised what."""
+    plan, stepped = trained.plan, f"optimizer {trained.plan.optimizer}"
+    try:
+        trained.optimizer.step()
+        stepped = f"scheduler {plan.scheduler}"
+        step_scheduler(trained, loss)
+    except Exception as error:  # torch's own classes raise all kinds, each for its own arguments
+        raise GradmuxError(
+            f"model {plan.name!r}, step {step}: {stepped} raised {type(error).__name__}: {first_line(error)}; "
+            "change its arguments, then submit again"
+        ) from error

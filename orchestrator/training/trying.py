@@ -6,11 +6,13 @@ stores. Read next: `trainer.py`, which calls it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from lambda_worker import flat
 from lambda_worker.norms import freeze_norms
@@ -21,6 +23,7 @@ from orchestrator.training.data import Array, Dataset
 from orchestrator.training.models import Trained
 
 TRIED_ROWS = 4
+MOST_STEPS = 10_000
 IGNORED_LABEL = -100
 """torch's default `ignore_index`: a label that stands for none"""
 
@@ -45,6 +48,35 @@ def try_evaluation(trained: Trained, dataset: Dataset) -> None:
         _try_rows(trained, dataset, "evaluated", _forward, _forward)
     finally:
         freeze_norms(trained.module)
+
+
+def rehearse(trained: Trained, steps: int) -> None:
+    """One step of the optimizer, and of the scheduler `steps`, with a gradient of ones: the model is spoilt by it.
+
+    Raises: ConfigError. Beyond MOST_STEPS the scheduler is trusted.
+    """
+    plan, stepped = trained.plan, f"optimizer {trained.plan.optimizer}"
+    step = 0
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            for index, parameter in enumerate(trained.model.parameters):
+                if parameter.requires_grad and index not in trained.idle:
+                    parameter.grad = torch.ones_like(parameter)
+            trained.optimizer.step()
+            stepped = f"scheduler {plan.scheduler}"
+            while trained.scheduler is not None and step < min(steps, MOST_STEPS):
+                step_scheduler(trained, 1.0)
+                step += 1
+    except Exception as error:  # torch's own classes raise all kinds, each for its own arguments
+        raise ConfigError(f"model {plan.name!r}: {stepped} cannot do step {step}: {_told(error)}") from error
+
+
+def step_scheduler(trained: Trained, loss: float) -> None:
+    """After a step of the optimizer; nothing without a scheduler."""
+    if isinstance(trained.scheduler, ReduceLROnPlateau):
+        trained.scheduler.step(loss)
+    elif trained.scheduler is not None:
+        trained.scheduler.step()
 
 
 def tensor(array: Array, dtype: torch.dtype) -> Tensor:

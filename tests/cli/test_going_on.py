@@ -18,7 +18,7 @@ import torch
 from cli.places import emulator_errors, local_place, start_emulator
 from infra.local import DelayPlan, Emulator
 from lambda_worker.contract import cancelled_epoch
-from orchestrator.errors import DeadlinePassed, Interrupted, RunStopped, TaskFailed
+from orchestrator.errors import DeadlinePassed, Diverged, Interrupted, RunStopped, TaskFailed
 from orchestrator.job_file import parse_job
 from orchestrator.record import Header, RoundLine, read_record
 from orchestrator.runs.history import read_history
@@ -196,13 +196,18 @@ def test_a_task_that_failed_elsewhere_works_here(small: Small, gradmux: Gradmux,
     assert status_of(paths).state is State.DONE
 
 
-def test_a_loss_that_becomes_nan_ends_in_one_line_with_model_and_step(small: Small) -> None:
+def test_a_model_that_diverges_is_named_with_what_helps_and_the_others_are_kept(small: Small) -> None:
     wild = model("wild", optimizer={"name": "SGD", "lr": 1e38})
     paths = small.submit(small.prepared({"name": "gc", "s": 1}, [model("good"), wild], cluster={"attempts": 2}))
-    with pytest.raises(TaskFailed, match=r"model 'wild', step [12] failed") as caught:
+    with pytest.raises(Diverged, match=r"model 'wild', step ([12]) has diverged: .*NonFiniteResult") as caught:
         small.run(paths)
-    assert "NonFiniteResult" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    told = str(caught.value)
+    assert "\n" not in told
+    assert "(2 attempts; `gradmux replay-task small-1` runs it here)" in told
+    assert "lower its optimizer's lr (now 1e+38) or set training.clip_norm, then submit again" in told
+    assert f"weights of the others are in {paths.weights('').parent} (good after " in told
+    assert list(saved(paths)) == ["good"]
+    assert status_of(paths).state is State.STOPPED
 
 
 def test_expired_credentials_are_waited_for(small: Small, emulator: Emulator) -> None:

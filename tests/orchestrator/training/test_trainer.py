@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from orchestrator.errors import ConfigError
+from lambda_worker.contract import FIXED_SUMS, SumIndex
+from orchestrator.errors import ConfigError, Diverged, GradmuxError
 from orchestrator.ports import Invocation
 from orchestrator.schemes.scheme import Task
+from orchestrator.training.gradients import CodedResult
 from orchestrator.training.models import ModelPlan
 from orchestrator.training.reference import train_reference
 from orchestrator.training.requests import Wire
@@ -279,3 +281,54 @@ def test_rows_to_judge_by_are_tried_as_well(tmp_path: Path) -> None:
     run.trainer.check(run.dataset, make_dataset(rows=1))
     with pytest.raises(ConfigError, match=r"model 'm' cannot be evaluated on x float32 \(4, 5\) and y int64 \(4,\)"):
         run.trainer.check(run.dataset, make_dataset(features=5))
+
+
+def result(gradient: float, loss: float = 1.0, dtype: str = "float32") -> CodedResult:
+    """Of ten rows, for `mlp`."""
+    sums = np.zeros(FIXED_SUMS)
+    sums[[SumIndex.LOSS, SumIndex.SAMPLES]] = 10 * loss, 10
+    return CodedResult(np.full(sum(p.numel() for p in mlp().parameters()), 10 * gradient, dtype), sums)
+
+
+def test_a_gradient_whose_square_overflows_has_a_norm_and_is_clipped(tmp_path: Path) -> None:
+    """1e30 squared is more than float32 holds, 1e30 is not."""
+    sgd = plan(optimizer="SGD", optimizer_args={"lr": 1.0})
+    trainer = Run([sgd], tmp_path, options={"clip_norm": 0.5}).trainer
+    before = trainer.parameters(0)
+    told = trainer.step(0, [(result(1e30), 1.0)])
+    assert told.gradient_norm == pytest.approx(1e30 * np.sqrt(len(before)), rel=1e-6)
+    assert np.linalg.norm(trainer.parameters(0) - before) == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize(("gradient", "loss"), [(1e200, 1.0), (0.1, np.inf), (0.1, np.nan)])
+def test_what_is_not_finite_is_a_model_that_has_diverged(gradient: float, loss: float, tmp_path: Path) -> None:
+    trainer = Run([plan(dtype="float64")], tmp_path, dataset=make_dataset(dtype="float64")).trainer
+    before = trainer.state(0)
+    with pytest.raises(Diverged, match=r"model 'm', step 0 has diverged: .*lower its optimizer's lr \(now 0.05\)"):
+        trainer.step(0, [(result(gradient, loss, "float64"), 1.0)])
+    assert trainer.state(0) == before
+
+
+WRONG_IN_A_STEP = [
+    ({"optimizer_args": {"lr": 1e300}}, "optimizer Adam"),
+    ({"optimizer": "SparseAdam"}, "optimizer SparseAdam"),
+    ({"scheduler": "OneCycleLR", "scheduler_args": {"max_lr": 0.1, "total_steps": 3}}, "scheduler OneCycleLR"),
+]
+
+
+@pytest.mark.parametrize(("changes", "who"), WRONG_IN_A_STEP)
+def test_what_an_optimizer_or_scheduler_raises_in_a_step_is_one_line(
+    changes: dict[str, object], who: str, tmp_path: Path
+) -> None:
+    run = Run([plan(**changes)], tmp_path)
+    with pytest.raises(GradmuxError, match=rf"^model 'm', step [03]: {who} raised \w+: .*, then submit again$"):
+        run.play(*UNCODED)
+    trial = Run([plan(**changes)], tmp_path).trainer
+    with pytest.raises(ConfigError, match=rf"^model 'm': {who} cannot do step [03]: \w+: "):
+        trial.rehearse(4)
+
+
+def test_a_scheduler_is_rehearsed_for_as_many_steps_as_there_are(tmp_path: Path) -> None:
+    for scheduler, arguments in {"OneCycleLR": {"max_lr": 0.1, "total_steps": 3}, "ReduceLROnPlateau": {}}.items():
+        plans = [plan(name, scheduler=scheduler, scheduler_args=arguments) for name in "ab"]
+        Run(plans, tmp_path).trainer.rehearse(3)
