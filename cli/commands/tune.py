@@ -30,7 +30,7 @@ FRONT_SHOWN = 8
 @click.option("--base-load", type=FiniteFloat(0), help="Load that the delays stand for (else the profile's own).")
 @click.option("--in-flight-cap", type=FiniteFloat(0, 1), help="Share of n that may still run when a round closes.")
 @click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
-@click.option("--max-load", type=FiniteFloat(1), help="Largest load, as a multiple of 1/n.")
+@click.option("--max-load", type=FiniteFloat(0), help="Largest load, as a multiple of 1/n.")
 @click.option("--objective", type=click.Choice(["time", "cost"]), default="time", show_default=True)
 @click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
 @click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)

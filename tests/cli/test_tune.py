@@ -94,3 +94,10 @@ def test_mistakes_are_told_in_one_line(
     err = capsys.readouterr().err
     assert told in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_prices_that_are_not_there_are_no_list_prices(
+    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["tune", str(profile), *QUICK, "--prices", str(tmp_path / "nope.toml")]) == 2
+    assert "nope.toml' does not exist" in capsys.readouterr().err
