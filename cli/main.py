@@ -102,12 +102,26 @@ def run(arguments: Sequence[str]) -> int:
         return _told("interrupted", INTERRUPTED, arguments)
     except KeyboardInterrupt:
         return _told("interrupted", INTERRUPTED, arguments)
+    except Exception as error:
+        return _blamed(error, settings, arguments)
     return code if isinstance(code, int) else 0
 
 
 def _told(message: str, exit_code: int, arguments: Sequence[str]) -> int:
     report_error(message, exit_code, as_json="--json" in arguments)
     return exit_code
+
+
+def _blamed(error: Exception, settings: Settings, arguments: Sequence[str]) -> int:
+    """Tells an exception that is not ours; ours goes on."""
+    from cli.blame import blame, whole
+
+    line = blame(error)
+    if not line:
+        raise error
+    if settings.verbosity > 0:
+        click.echo(whole(error), err=True, nl=False)
+    return _told(line, GradmuxError.exit_code, arguments)
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:

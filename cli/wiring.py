@@ -31,7 +31,7 @@ from orchestrator.api import Materials, Trained
 from orchestrator.auto import AUTO, Choice, Pilot, Watched
 from orchestrator.config import JobConfig
 from orchestrator.distances import RecordedDistances
-from orchestrator.errors import Diverged, RunStopped, TaskFailed
+from orchestrator.errors import Diverged, GradmuxError, RunStopped, TaskFailed
 from orchestrator.fleets.beside import CallsBeside
 from orchestrator.fleets.onward_fleet import OnwardFleet
 from orchestrator.fleets.shared_fleet import SharedFleet, warm_within
@@ -117,7 +117,9 @@ def run_life(
             run = _Run(parts, stop, mirror, on_step, tell)
             try:
                 trainer = run.train(record)
-            except Exception:
+            except Exception as error:
+                if not isinstance(error, GradmuxError):
+                    log.info("the run ended by an error", exc_info=True)
                 run.clean_at_once()
                 raise
             trained = finish(prepared, trainer, paths)

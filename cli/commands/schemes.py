@@ -9,6 +9,7 @@ import click
 
 from cli.options import Settings, command, pass_settings
 from cli.output import facts, print_json, stdout, table
+from cli.trust import warn
 
 if TYPE_CHECKING:
     from orchestrator.schemes.drawing import Drawing
@@ -49,7 +50,8 @@ def schemes_command(settings: Settings, name: str | None, parameters: tuple[str,
         return
     if parameters or workers:
         raise ConfigError("-p and --workers draw one scheme: give its NAME")
-    registry.load_plugins()
+    for trouble in registry.load_plugins():
+        warn(trouble)
     infos = list(registry.REGISTRY.values())
     print_json([_document(info) for info in infos]) if settings.json else _list(infos)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from orchestrator.errors import ConfigError
 from orchestrator.schemes import (
@@ -56,24 +56,39 @@ def register(info: SchemeInfo) -> None:
         raise ConfigError(f"scheme {info.name!r} is already registered ({known.title}): give yours another name")
 
 
-def load_plugins() -> None:
-    """Registers the schemes that installed distributions offer. Raises: ConfigError that names the entry point."""
-    for point in entry_points(group=ENTRY_POINTS):
-        try:
-            info = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"scheme {point.name!r} cannot be loaded from {point.value}: {error}") from error
-        if not isinstance(info, SchemeInfo):
-            raise ConfigError(f"scheme {point.name!r}: {point.value} is a {type(info).__name__}, not a SchemeInfo")
+def load_plugins() -> tuple[str, ...]:
+    """Registers the schemes that installed distributions offer; why any of them cannot be had, in one line each.
+
+    Importing them runs their code, which may raise anything: none keeps the others from being loaded.
+    """
+    troubles = (_trouble(point) for point in entry_points(group=ENTRY_POINTS))
+    return tuple(filter(None, troubles))
+
+
+def _trouble(point: EntryPoint) -> str:
+    """Why the scheme that it names is not registered; empty when it is."""
+    of = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
+    try:
+        info = point.load()
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        named = f"scheme {point.name!r}{of} cannot be loaded from {point.value}"
+        return f"{named}: {type(error).__name__}: {reason}"
+    if not isinstance(info, SchemeInfo):
+        return f"scheme {point.name!r}{of}: {point.value} is a {type(info).__name__}, not a SchemeInfo"
+    try:
         register(info)
+    except ConfigError as error:
+        return f"scheme {point.name!r}{of}: {error}"
+    return ""
 
 
 def get(name: str) -> SchemeInfo:
     """The scheme called `name`, plugins included. Raises: ConfigError with the closest name and all names."""
+    troubles = () if name in REGISTRY else load_plugins()
     if name not in REGISTRY:
-        load_plugins()
-    if name not in REGISTRY:
-        raise ConfigError(f"unknown scheme {name!r}{_closest(name, REGISTRY)}; schemes: {', '.join(REGISTRY)}")
+        unknown = f"unknown scheme {name!r}{_closest(name, REGISTRY)}; schemes: {', '.join(REGISTRY)}"
+        raise ConfigError("\n".join((*troubles, unknown)))
     return REGISTRY[name]
 
 

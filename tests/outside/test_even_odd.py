@@ -125,3 +125,36 @@ def test_the_list_of_schemes_explains_and_draws_it(gradmux: Gradmux) -> None:
     out = gradmux("schemes", "even-odd").out
     assert "0      │ j0 g0+g1   │ j1 g0+g1 ✗\n" in out
     assert "after round 0: job 0 = y(0,0) + y(0,2)\n" in out
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheme with a mistake in it."""
+
+    def one_kind(self: even_odd.RingJob) -> dict[Key, float]:
+        raise ZeroDivisionError("of nothing\nby nothing")
+
+    monkeypatch.setattr(even_odd.RingJob, "_one_kind", one_kind)
+
+
+@pytest.mark.usefixtures("raising")
+@pytest.mark.parametrize("words", [["schemes", "even-odd"], ["simulate", "bursty", "--scheme", "even-odd"]])
+def test_a_scheme_that_raises_is_one_line_with_its_place(gradmux: Gradmux, words: list[str]) -> None:
+    told = gradmux(*words)
+    assert (told.code, told.err.count("\n")) == (1, 1)
+    assert "scheme 'even-odd' raised ZeroDivisionError: of nothing (test_even_odd.py:" in told.err
+    assert ", in one_kind); -v shows the whole traceback" in told.err
+    whole = gradmux(*words, "-v").err
+    assert "Traceback (most recent call last)" in whole
+    assert whole.splitlines()[-1] == told.err.strip()
+
+
+@pytest.mark.usefixtures("raising")
+def test_a_run_whose_scheme_raises_keeps_the_traceback_in_its_log(gradmux: Gradmux, tmp_path: Path, home: Path) -> None:
+    (tmp_path / "ring_models.py").write_text(MODELS)
+    job = tmp_path / "job.toml"
+    job.write_text(JOB)
+    told = gradmux("submit", job, "--quiet")
+    assert (told.code, told.err.count("\n")) == (1, 1), told.err
+    assert "scheme 'even-odd' raised ZeroDivisionError: of nothing" in told.err
+    assert "Traceback" in (home / "runs" / "ring-1" / "log.txt").read_text()

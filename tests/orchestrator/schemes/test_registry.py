@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -142,13 +143,28 @@ def test_installed_distributions_bring_schemes(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("point", "says"),
     [
-        ("bad = no_such_module_anywhere:FAR", "scheme 'bad' cannot be loaded from no_such_module_anywhere:FAR"),
-        ("bad = math:tau", "scheme 'bad': math:tau is a float, not a SchemeInfo"),
-        ("bad = math:no_such_name", "scheme 'bad' cannot be loaded from math:no_such_name"),
+        ("no_such_module_anywhere:FAR", "cannot be loaded from no_such_module_anywhere:FAR: ModuleNotFoundError: "),
+        ("math:tau", "math:tau is a float, not a SchemeInfo"),
+        ("math:no_such_name", "cannot be loaded from math:no_such_name: AttributeError: "),
+        ("unclosed:FAR", "cannot be loaded from unclosed:FAR: SyntaxError: "),
+        ("angry:FAR", "cannot be loaded from angry:FAR: ZeroDivisionError: division by zero"),
+        ("far_schemes:TWICE", "scheme 'gc' is already registered"),
     ],
 )
-def test_a_broken_plugin_is_named(point: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _distribution(tmp_path, point, "")
+def test_a_broken_plugin_is_named_and_no_other_suffers(
+    point: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ["from dataclasses import replace", "from orchestrator.schemes.uncoded import INFO"]
+    module += ["FAR = replace(INFO, name='far')", "TWICE = replace(INFO, name='gc')"]
+    _distribution(tmp_path, f"bad = {point}\nfar = far_schemes:FAR", "\n".join(module))
+    (tmp_path / "unclosed.py").write_text("FAR = (")
+    (tmp_path / "angry.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ConfigError, match=says):
-        load_plugins()
+    monkeypatch.delitem(sys.modules, "far_schemes", raising=False)
+    (trouble,) = load_plugins()
+    assert trouble.startswith("scheme 'bad' of far-schemes 1.0")
+    assert says in trouble
+    assert "far" in REGISTRY
+    with pytest.raises(ConfigError) as refused:
+        get("bad")
+    assert str(refused.value).splitlines()[0] == trouble
