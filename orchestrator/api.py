@@ -23,8 +23,10 @@ from orchestrator.results import RunResult
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.utils.data import TensorDataset
 
 BACKENDS = "gradmux.backends"
+PAIR = 2
 
 Factory: TypeAlias = "Callable[..., nn.Module]"
 Arrays: TypeAlias = tuple[Any, Any]
@@ -42,6 +44,8 @@ class Model:
     """its keyword arguments: JSON values"""
     optimizer: str | tuple[str, Mapping[str, Any]] = "SGD"
     """a class of torch.optim by name, with its arguments: ("Adam", {"lr": 1e-3})"""
+    scheduler: str | tuple[str, Mapping[str, Any]] | None = None
+    """a class of torch.optim.lr_scheduler in the same way, stepped after every step of the optimizer"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +53,21 @@ class Job:
     """Several models on one data set, side by side; the fields are those of a job file."""
 
     models: Sequence[Model]
-    data: Arrays | str
-    """arrays, or what `data.train` of a job file may name"""
+    data: Arrays | TensorDataset | str
+    """(x, y), a TensorDataset of two tensors, or what `data.train` of a job file may name"""
     batch_size: int
     """rows of one step, over all workers"""
     steps: int
     """per model"""
-    eval_data: Arrays | str | None = None
+    eval_data: Arrays | TensorDataset | str | None = None
     loss: Callable[..., Any] | str = "cross_entropy"
     seed: int = 0
+    dtype: Literal["float32", "float64"] = "float32"
+    """of parameters and gradients"""
+    clip_norm: float | None = None
+    """largest norm of a gradient, as torch's clip_grad_norm_"""
+    checkpoint_every: int = 20
+    """steps of one model between checkpoints; 0: only at the end"""
     name: str = "job"
     workers: int | Literal["auto"] = 64
     """n; "auto" with the scheme "auto": up to 64, as many as pay"""
@@ -91,7 +101,7 @@ class Job:
             "cluster": {"workers": self.workers, **self.cluster},
             "scheme": self._scheme(),
             "data": _present(train=_named(self.data), eval=_named(self.eval_data), batch_size=self.batch_size),
-            "training": {"steps": self.steps, "loss": _code_name(self.loss, "loss"), "seed": self.seed},
+            "training": self._training(),
             "models": [_model(model) for model in self.models],
             "emulator": dict(self.emulator),
         }
@@ -102,15 +112,20 @@ class Job:
         return Materials(
             factories={m.name: m.factory for m in self.models if not isinstance(m.factory, str)},
             loss=None if isinstance(self.loss, str) else self.loss,
-            train=None if isinstance(self.data, str) else self.data,
-            eval=None if isinstance(self.eval_data, str) else self.eval_data,
+            train=_arrays(self.data, "data"),
+            eval=_arrays(self.eval_data, "eval_data"),
         )
+
+    def _training(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in _TRAINING_FIELDS}
+        return {**_present(**own), "loss": _code_name(self.loss, "loss")}
 
     def _scheme(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in _SCHEME_FIELDS}
         return {**self.parameters, **_present(**own), "name": self.scheme, "approximate": self.approximate}
 
 
+_TRAINING_FIELDS = ("steps", "seed", "dtype", "clip_norm", "checkpoint_every")
 _SCHEME_FIELDS = ("stragglers", "burst", "window", "max_stragglers", "responses", "code", "wait", "mu", "deadline_s")
 
 
@@ -169,18 +184,37 @@ def _present(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _named(data: Arrays | str | None) -> str | None:
+def _named(data: object) -> str | None:
     return data if data is None or isinstance(data, str) else "arrays"
 
 
+def _arrays(data: Any, name: str) -> Arrays | None:
+    """The pair of arrays that was given; None for a name or nothing. Raises ConfigError for anything else."""
+    if data is None or isinstance(data, str):
+        return None
+    pair = getattr(data, "tensors", data)  # of a torch.utils.data.TensorDataset
+    if isinstance(pair, tuple | list) and len(pair) == PAIR:
+        return pair[0], pair[1]
+    many = f" of {len(pair)}" if isinstance(pair, tuple | list) else ""
+    raise ConfigError(
+        f"Job: {name} must be a pair (x, y) of arrays or tensors, a TensorDataset of two tensors, or a string as "
+        f"data.train of a job file (is a {type(data).__name__}{many})"
+    )
+
+
 def _model(model: Model) -> dict[str, Any]:
-    name, arguments = (model.optimizer, {}) if isinstance(model.optimizer, str) else model.optimizer
-    return {
+    described = {
         "name": model.name,
         "factory": _code_name(model.factory, "factory"),
         "args": dict(model.args),
-        "optimizer": {**arguments, "name": name},
+        "optimizer": _named_class(model.optimizer),
     }
+    return described if model.scheduler is None else {**described, "scheduler": _named_class(model.scheduler)}
+
+
+def _named_class(given: str | tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
+    name, arguments = (given, {}) if isinstance(given, str) else given
+    return {**arguments, "name": name}
 
 
 def _code_name(code: Callable[..., Any] | str, role: str) -> str:
@@ -191,4 +225,4 @@ def _code_name(code: Callable[..., Any] | str, role: str) -> str:
     return f"{getattr(code, '__module__', role)}:{re.sub(r'[^A-Za-z0-9_.]', '', name) or role}"
 
 
-assert set(_SCHEME_FIELDS) <= {each.name for each in fields(Job)}
+assert {*_SCHEME_FIELDS, *_TRAINING_FIELDS} <= {each.name for each in fields(Job)}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator import Job, Model, train
+from orchestrator.config import TrainingConfig
 from orchestrator.errors import ConfigError
 
 ROWS = ([[0.0], [1.0]], [0, 1])
@@ -63,6 +65,45 @@ def test_factories_by_path_and_data_by_name_need_no_materials() -> None:
 def test_mistakes_are_told_as_for_a_file() -> None:
     with pytest.raises(ConfigError, match=r"Job: training\.steps: must be at least 1 \(is 0\)"):
         job(steps=0).config()
+
+
+def test_training_of_a_job_file_can_be_said_in_python() -> None:
+    scheduled = Model("a", make_mlp, scheduler=("StepLR", {"step_size": 5}))
+    given = job(models=[scheduled, Model("b", make_mlp)], dtype="float64", clip_norm=0.5, checkpoint_every=7, seed=3)
+    config = given.config()
+    training = config.training
+    assert (training.dtype, training.clip_norm, training.checkpoint_every, training.seed) == ("float64", 0.5, 7, 3)
+    first, second = config.models
+    assert first.scheduler is not None
+    assert (first.scheduler.name, first.scheduler.arguments) == ("StepLR", {"step_size": 5})
+    assert second.scheduler is None
+    assert job().config().training == TrainingConfig(steps=3), "what is not said is as in a job file"
+
+
+def test_a_tensor_dataset_is_its_two_tensors() -> None:
+    import torch
+    from torch.utils.data import TensorDataset
+
+    x, y = torch.zeros(5, 3), torch.arange(5)
+    given = job(data=TensorDataset(x, y), eval_data=TensorDataset(x[:2], y[:2]))
+    assert given.config().data.train == "arrays"
+    train_rows, eval_rows = given.materials().train, given.materials().eval
+    assert train_rows is not None
+    assert eval_rows is not None
+    assert (train_rows[0] is x, train_rows[1] is y) == (True, True)
+    assert len(eval_rows[1]) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [({"x": 1}, "dict"), (([0],), "tuple of 1"), ([[0], [1], [2]], "list of 3"), (range(2), "range"), (Path("x"), "")],
+)
+@pytest.mark.parametrize("name", ["data", "eval_data"])
+def test_any_other_object_is_refused_in_one_line(name: str, data: object, kind: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"Job: {name} must be a pair \(x, y\) .* TensorDataset .*\(is a .*{kind}\)$"
+    ):
+        job(**{name: data}).materials()
 
 
 def test_an_unknown_backend_is_named() -> None:
