@@ -17,7 +17,7 @@ from orchestrator.held import Held
 from orchestrator.jobs import JobPlan
 from orchestrator.ports import Arrival, Fleet, Sums, Trainer
 from orchestrator.rounds import Close, Decode, Rounds, Send
-from orchestrator.schemes.scheme import Decoding, Key, Scheme
+from orchestrator.schemes.scheme import MAX_RESIDUAL, Decoding, Key, Scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class Loop:
         self._rounds.sent(calls, at_s)
 
     def _decode(self, action: Decode) -> None:
-        decoding = self._scheme.estimate(action.job) if action.estimate else self._scheme.decode(action.job)
+        decoding = self._scheme.estimate(action.job) if action.estimate else self._exact(action.job)
         told = self._trainer.step(action.job, self._held.terms(action.job, decoding))
         self._rounds.stepped(action.job)
         self._applied.append(action.job)
@@ -228,6 +228,16 @@ class Loop:
         self._since.decoded.append(line)
         if self._on_step is not None:
             self._on_step(line)
+
+    def _exact(self, job: int) -> Decoding:
+        """Raises: GradmuxError when a scheme that calls itself exact gives weights that are not."""
+        scheme, decoding = self._scheme, self._scheme.decode(job)
+        if scheme.exact and not decoding.residual <= MAX_RESIDUAL:
+            raise GradmuxError(
+                f"scheme {scheme.name}: the decode of job {job} misses the gradient by {decoding.residual:.1e} "
+                "(the largest |weights x rows - 1|), so its weights are wrong: mend the decode, or set exact = False"
+            )
+        return decoding
 
     def _decoded(self, job: int, decoding: Decoding, told: Any) -> rec.Decoded:
         return rec.Decoded(

@@ -80,16 +80,21 @@ class Simulation:
     """invocations still running when a round closed, at most"""
     billed_s: float
     invocations: int
+    max_residual: float
+    """largest |weights x rows - 1| of any decode"""
+    max_amplification: float
+    """how much rounding noise the worst decode amplified"""
     lines: tuple[RoundLine, ...] = field(repr=False, default=())
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, without the record's lines."""
-        names = [name for name in self.__slots__ if name != "lines"]
+        names = [name for name in self.__slots__ if name not in ("lines", "max_residual", "max_amplification")]
         plain = {name: getattr(self, name) for name in names}
         return plain | {
             "params": dict(self.params),
             "durations": list(self.durations),
             "dropped": [list(d) for d in self.dropped],
+            "decode": {"max_residual": self.max_residual, "max_amplification": self.max_amplification},
         }
 
 
@@ -161,5 +166,7 @@ def _simulation(
         left_in_flight_max=max((line.in_flight for line in lines), default=0),
         billed_s=billed_s,
         invocations=played.invocations,
+        max_residual=played.max_residual,
+        max_amplification=played.max_amplification,
         lines=tuple(lines),
     )

@@ -139,5 +139,9 @@ def _tell(result: Simulation) -> None:
         ("dropped", f"{sum(map(len, result.dropped))} answers came after their round had closed"),
         ("in flight", f"{result.in_flight_mean:.1f} on average, {result.in_flight_max} at most"),
         ("billed", f"{result.billed_s:.1f} s"),
+        (
+            "decodes",
+            f"residual at most {result.max_residual:.1e}, amplification at most {result.max_amplification:.2f}",
+        ),
     ]
     stdout().print(facts(told))

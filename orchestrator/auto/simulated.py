@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.auto.choice import AUTO, AutoJob, Choice
 from orchestrator.auto.pilot import Pilot, Segment, Watched
 from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.loop import Loop
+from orchestrator.loop import Loop, RunSummary
 from orchestrator.policies import Earliest, Limits
 from orchestrator.record import Header, Line, MemoryRecord, RoundLine, Sent
 from orchestrator.rounds import Rounds
@@ -65,7 +65,7 @@ class _Played:
     lines: Sequence[Line]
     workers: int
     delay: int
-    billed_s: float
+    summary: RunSummary
     busy_s: float
     peak: int
     applied_s: float
@@ -123,7 +123,7 @@ def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: Flo
     record.write(Header("", scheme.name, {}, scheme.workers, job.models, segment.end, job.seed, {}, {}, plan.first))
     loop.run()
     applied_s = fleet.now()
-    billed_s = loop.drain(math.inf).billed_s
+    summary = loop.drain(math.inf)
     ended_s = applied_s if loop.steps == job.steps else fleet.now()
     told = PlayedSegment(choice, done, loop.steps, ended_s - now_s, segment.measures)
     return _Played(
@@ -131,7 +131,7 @@ def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: Flo
         record.lines,
         scheme.workers,
         scheme.delay,
-        billed_s,
+        summary,
         fleet.busy_s,
         fleet.peak,
         applied_s,
@@ -160,8 +160,10 @@ def _whole(played: Sequence[_Played], job: AutoJob, load: LoadModel) -> Simulati
         in_flight_mean=sum(this.busy_s for this in played) / total_s if total_s > 0 else 0.0,
         in_flight_max=max(this.peak for this in played),
         left_in_flight_max=max(line.in_flight for line in rounds),
-        billed_s=sum(this.billed_s for this in played),
+        billed_s=sum(this.summary.billed_s for this in played),
         invocations=sum(len(group.workers) for this in played for line in this.lines for group in _sent(line)),
+        max_residual=max(this.summary.max_residual for this in played),
+        max_amplification=max(this.summary.max_amplification for this in played),
         lines=tuple(rounds),
     )
 

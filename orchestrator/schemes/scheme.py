@@ -29,6 +29,11 @@ FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 
+MAX_RESIDUAL = 1e-6
+"""A decode that misses the all-ones row by more than this is refused: the scheme is wrong, or its code too ill
+conditioned for float64."""
+
+
 class Key(NamedTuple):
     """Names one result: the answer of `worker` in `round` for its task in `slot`.
 
@@ -150,7 +155,7 @@ class Scheme(Protocol):
 
     @property
     def exact(self) -> bool:
-        """False when decodes may be estimates (`fastest-k`, `agc`)."""
+        """False when decodes may be estimates (`fastest-k`, `agc`); else one beyond MAX_RESIDUAL ends the run."""
         ...
 
     @property

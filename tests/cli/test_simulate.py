@@ -41,6 +41,18 @@ def test_parameters_by_letter_make_a_difference(profile: str, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["total_s"] == 4.0
 
 
+def test_it_tells_how_exact_the_decodes_were(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {}
+    for words in (["gc", "-p", "s=1", "-p", "code=cyclic"], ["fastest-k", "-p", "k=3"]):
+        assert run(["simulate", profile, "--scheme", *words, "--jobs", "4", "--json"]) == 0
+        told[words[0]] = json.loads(capsys.readouterr().out)["decode"]
+    assert 0 < told["gc"]["max_residual"] < 1e-12
+    assert told["gc"]["max_amplification"] > 1
+    assert told["fastest-k"]["max_residual"] >= 1, "an estimate, and declared so"
+    assert run(["simulate", profile, "--scheme", "fastest-k", "-p", "k=3", "--jobs", "4"]) == 0
+    assert "residual at most 1.0e+00, amplification at most" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_scheme_is_simulated_by_name(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The example that is drawn of it, over answers of 1 s, and half a second more for a whole batch."""

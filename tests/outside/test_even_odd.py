@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, GradmuxError
 from orchestrator.schemes.registry import REGISTRY, build_scheme, register
-from orchestrator.schemes.scheme import Context, Key
+from orchestrator.schemes.scheme import Context, Decoding, Key
 from orchestrator.simulate import SimulationOptions, simulate
 from tests.cli.conftest import Gradmux, gradmux, home
 from tests.orchestrator.schemes.exploring import explore
@@ -158,3 +160,26 @@ def test_a_run_whose_scheme_raises_keeps_the_traceback_in_its_log(gradmux: Gradm
     assert (told.code, told.err.count("\n")) == (1, 1), told.err
     assert "scheme 'even-odd' raised ZeroDivisionError: of nothing" in told.err
     assert "Traceback" in (home / "runs" / "ring-1" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(("residual", "told"), [(1.0, "1.0e+00"), (2e-6, "2.0e-06"), (math.nan, "nan")])
+def test_a_decode_that_is_wrong_ends_the_run(residual: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault is the scheme's own, which says so itself: nothing is trained with such weights."""
+    whole = even_odd.RingJob.combine
+
+    def wrong(job: even_odd.RingJob, estimate: bool) -> Decoding:
+        found = whole(job, estimate)
+        return replace(found, residual=residual) if job.job == 2 else found
+
+    monkeypatch.setattr(even_odd.RingJob, "combine", wrong)
+    with pytest.raises(
+        GradmuxError, match=rf"scheme even-odd: the decode of job 2 misses the gradient by {re.escape(told)}"
+    ):
+        simulate(np.ones((4, 4)), "even-odd", {}, SimulationOptions(jobs=4))
+
+
+def test_rounding_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = even_odd.RingJob.combine
+    monkeypatch.setattr(even_odd.RingJob, "combine", lambda job, estimate: replace(whole(job, estimate), residual=1e-7))
+    played = simulate(np.ones((4, 4)), "even-odd", {}, SimulationOptions(jobs=4))
+    assert played.to_dict()["decode"]["max_residual"] == 1e-7

@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from orchestrator.errors import GradmuxError
-from orchestrator.schemes.scheme import BoolArray
-
-MAX_RESIDUAL = 1e-6
-"""A decode that misses the all-ones row by more than this is refused: the code is too ill conditioned for float64."""
+from orchestrator.schemes.scheme import MAX_RESIDUAL, BoolArray
 
 NOISY = 100.0
 """Amplification of a decode that a run warns of: two digits of every result are lost."""
