@@ -44,6 +44,8 @@ from orchestrator.schemes.stragglers import Covered, choose_model
 
 FIRST_JOBS = 4
 """at least so many jobs at first try different G"""
+FIRST_GROUPS = (2, 4, 8, 2)
+"""what the most G is divided by for these: for fewer groups the computing of a first job may take very long"""
 TRY_EVERY = 32
 """jobs between two that try a neighbour of the best G"""
 MOST_SHARES = 2
@@ -150,7 +152,7 @@ class AutoPipeline(OverlappingScheme[DealtJob]):
         """The best size, or one near it that tells more."""
         most = self.bounds.most_groups
         if t < max(FIRST_JOBS, self.bounds.models) or not self._estimate.ready:
-            groups = max(1, most >> (1 + t % 4))
+            groups = max(1, most // FIRST_GROUPS[t % len(FIRST_GROUPS)])
             return Size(max(self._start, groups), groups)
         size = best_size(self._estimate.delays(), self.bounds)
         if t % TRY_EVERY:
@@ -201,7 +203,7 @@ INFO = SchemeInfo(
     name="pipeline-auto",
     title="The pipeline with n and s that follow the delays, fast workers first, late groups invoked again",
     build=build,
-    parameters=(Parameter("busy", "rho", float, 0.8, "share of the concurrency that it tries to keep busy"),),
+    parameters=(Parameter("busy", "rho", float, 1.0, "share of the concurrency that it tries to keep busy"),),
     constraints="0 < rho <= 1",
     load="1/G, G a power of two up to C/M, chosen for each job",
     delay="0 (jobs of other models overlap: nothing waits)",

@@ -5,8 +5,10 @@ With n workers in G groups, and D independent, a job lasts until the slowest gro
     E[tau] = integral of 1 - (1 - S(x)^(n/G))^G dx + slope / G,       S(x) = P(D > x)
 
 Each of M models repeats that without pause, and each invocation holds one of C places for E[D] + slope / G. So a step
-takes at least the longer of tau and n (E[D] + slope / G) M / (rho C): more workers shorten the first and lengthen the
-second. Pure arithmetic. Read next: `pipeline_auto.py`.
+takes at least the longer of tau and of a turn, n (E[D] + slope / G) M / (rho C): more workers shorten the first and
+lengthen the second. Both vary, so that where they are about equal now one is longer, now the other, and a step takes
+more than either on average: (tau^p + turn^p)^(1/p). p = 8 was chosen on measured delays (docs/experiments.md).
+Pure arithmetic. Read next: `pipeline_auto.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from orchestrator.schemes.scheme import FloatArray
 
 STEP = 1.12
 """ratio of neighbouring numbers of workers that are tried"""
+SHARPNESS = 8
+"""p; the larger it is, the less latency and turn add up where they are about equal"""
 PRICE = 1e-2
 """of the time that a step takes, which it may take longer if it needs no workers instead of all"""
 
@@ -58,7 +62,9 @@ def best_size(delays: Delays, bounds: Bounds) -> Size:
     ]
     workers = np.array([size.workers for size in sizes], dtype=np.float64)
     groups = np.array([size.groups for size in sizes], dtype=np.float64)
-    step_s = np.maximum(latency_s(delays, workers, groups), _turn_s(delays, workers, groups, bounds))
+    step_s = np.linalg.norm(
+        [latency_s(delays, workers, groups), _turn_s(delays, workers, groups, bounds)], SHARPNESS, axis=0
+    )
     return sizes[int(np.argmin(step_s * (1.0 + PRICE * workers / bounds.most_workers)))]
 
 
