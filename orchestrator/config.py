@@ -1,5 +1,7 @@
 """What a job is, as the user writes it: validated once, frozen, and described by the JSON Schema of the same classes.
 
+The text under a key is what that schema and docs/job-file.md say of it.
+
 Knows only shapes and ranges: not which schemes exist (`schemes/registry.py`), nor how a job file is read and how its
 mistakes are told (`job_file.py`). Read next: `job_file.py`.
 """
@@ -23,34 +25,40 @@ AUTO_WORKERS = 64
 class Section(BaseModel):
     """One table of a job file: strict types, no unknown keys, never changed after."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class ClusterConfig(Section):
     """Where workers run and how many at once."""
 
     backend: Literal["local", "aws"] = "local"
+    """where workers run: processes of the emulator on this machine, or functions on AWS Lambda"""
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = 64
-    """n, logical workers"""
+    """n, logical workers; "auto", with scheme.name = "auto": as many as pay, up to 64"""
     concurrency: Annotated[int, Field(ge=1)] = 1000
     """C, invocations in flight at any instant, at most; 1000 is what AWS grants an account at first"""
     attempts: Annotated[int, Field(ge=1)] = 3
     """tries per worker and round, failures and backups together"""
     memory_mb: Annotated[int, Field(ge=128, le=10_240)] = 2048
+    """MB that a worker has: the emulator ends one that takes more; what a function on AWS has is said when it is
+    deployed, and a difference is warned of"""
     timeout_s: Annotated[float, Field(gt=0, le=900)] = 60
+    """seconds that an invocation may take: the emulator ends it then; on AWS give the function's own timeout, since a
+    call that is silent for longer is given up"""
     invoke: Literal["request", "event"] = "request"
     """how workers answer: on the connection that asked, or, for rounds that outlast idle connections, through S3"""
     aggregate: Literal["auto", "client", "cloud"] = "auto"
     """where gradients are summed: by the client, or by workers, of whom each sums a slice, so that the client moves one
     model for each step instead of one for every worker; auto: in the cloud when a gradient is too large for a reply"""
     patience_s: Annotated[float, Field(ge=0)] = 300
-    """how long trouble is waited out that hits every call (throttling, no network, expired credentials)"""
+    """seconds for which trouble is waited out that hits every call (throttling, no network, expired credentials)"""
     function: str = "gradmux-worker"
     """aws: name or ARN of the Lambda function"""
     bucket: str | None = None
     """aws: the bucket for snapshots, data and large results"""
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    """a run that has cost so much, at list prices, stops and can be resumed; what is in flight then comes on top"""
+    """US dollars: a run that has cost so much, at list prices, stops and can be resumed; what is in flight then comes
+    on top"""
 
     @property
     def most_workers(self) -> int:
@@ -76,21 +84,24 @@ class SchemeConfig(Section):
     __pydantic_extra__: dict[str, int | float | str]
 
     name: str
+    """one of `gradmux schemes`, or "auto": chosen by the delays of the first rounds, and again when they change"""
     wait: Literal["earliest", "mu"] = "earliest"
+    """when a round closes: once the job that is due decodes and all others still can, or by the papers' rule mu"""
     mu: Annotated[float, Field(ge=0)] | None = None
-    """a worker is a straggler after (1 + mu) times the fastest answer"""
+    """rule mu: a worker is a straggler after (1 + mu) times the time of the round's fastest answer"""
     wait_out: Literal["until", "all"] = "until"
     """rule mu, when the pattern leaves the scheme's model: admit answers until it conforms, or wait for all"""
     straggler_model: Literal["bursty", "arbitrary", "either"] | None = None
-    """None: the widest model that the scheme declares"""
+    """rule mu: the patterns that the scheme is to tolerate; not given: the widest model that it declares"""
     in_flight_cap: Share | None = None
     """share of n that may still run when a round closes by rule earliest"""
     harvest_late: bool = True
-    """answers that come in a later round count until their job's deadline"""
+    """an answer that comes when its round has closed counts until its job is due"""
     max_load: Annotated[float, Field(ge=1)] | None = None
-    """`auto` may use at most this multiple of 1/n"""
+    """with name = "auto": the load of a worker is at most this multiple of 1/n"""
     deadline_s: Annotated[float, Field(gt=0)] | None = None
-    """a round that cannot decode by then invokes what is missing once more, then stops"""
+    """seconds: a round that cannot decode by then invokes what is missing once more, and after twice that time stops
+    the run, which can be resumed"""
     approximate: bool = False
     """go on with the least-squares decode where a deadline would stop the job"""
 
@@ -114,6 +125,7 @@ class DataConfig(Section):
     train: str
     """built-in ("digits:train"), a path (.npz, .npy, .parquet, folder), or s3://bucket/prefix"""
     eval: str | None = None
+    """rows that every model is judged by at the end, named in the same way; not given: no model is"""
     batch_size: Annotated[int, Field(ge=1)]
     """rows of one step, shared out over the workers"""
 
@@ -122,18 +134,19 @@ class TrainingConfig(Section):
     """What all models of the job have in common."""
 
     steps: Annotated[int, Field(ge=1)]
-    """per model"""
+    """steps of the optimizer, per model"""
     loss: str = "cross_entropy"
-    """a name in torch.nn.functional, or "module:function" """
+    """a name in torch.nn.functional, or "module:function" (output, target) -> the sum, or one value per sample"""
     seed: Annotated[int, Field(ge=0)] = 0
+    """of the order of the rows, the initial weights, dropout, and what a scheme draws"""
     checkpoint_every: Annotated[int, Field(ge=0)] = 20
     """steps of one model between checkpoints; 0: only at the end"""
     dtype: Literal["float32", "float64"] = "float32"
-    """of parameters and gradients"""
+    """of parameters, gradients and floating inputs"""
     results: Literal["auto", "float16"] = "auto"
     """how gradients travel: as they were computed (float64 where a code needs that), or scaled to half the bytes"""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
-    """largest norm of a gradient, as torch's clip_grad_norm_"""
+    """largest Euclidean norm of a gradient; a longer one is shortened to it, as torch's clip_grad_norm_ does"""
 
 
 class NamedClass(Section):
@@ -142,6 +155,7 @@ class NamedClass(Section):
     model_config = ConfigDict(extra="allow")
 
     name: str
+    """of the class; every other key is an argument of its constructor"""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -153,25 +167,28 @@ class ModelConfig(Section):
     """One model: how to make it and how to step it."""
 
     name: Name
+    """of its files and columns; letters, digits and . _ = + - only, and each model its own"""
     factory: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
     """ "module:function" returning an nn.Module; the module is looked for beside the job file first"""
     args: dict[str, Any] = Field(default_factory=dict)
+    """keyword arguments of the factory"""
     optimizer: NamedClass = NamedClass(name="SGD")
-    """of torch.optim"""
+    """a class of torch.optim with its arguments: { name = "Adam", lr = 1e-3 }"""
     scheduler: NamedClass | None = None
-    """of torch.optim.lr_scheduler, stepped after every step of the optimizer"""
+    """a class of torch.optim.lr_scheduler in the same way, stepped after every step of the optimizer"""
 
 
 class EmulatorConfig(Section):
     """How the local backend behaves: whose delays it plays and what goes wrong."""
 
     delays: str = "none"
-    """ "none", a generator's name, or the path of a profile (.npz, .csv)"""
+    """ "none", a generator's name (lambda-like, bursty, ...), or the path of a profile (.npz, .csv)"""
     time_scale: Annotated[float, Field(gt=0)] = 1.0
     """multiplies every injected delay"""
     seed: Annotated[int, Field(ge=0)] = 0
+    """of delays and faults"""
     faults: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
-    """kind -> share of invocations that suffer it"""
+    """kind -> share of invocations that suffer it: { crash = 0.02 }; the kinds are in docs/runs.md"""
 
 
 class JobConfig(Section):
@@ -180,13 +197,19 @@ class JobConfig(Section):
     name: RunName = "job"
     """runs are called after it: NAME-1, NAME-2, ..."""
     cluster: ClusterConfig = ClusterConfig()
+    """where workers run and how many at once"""
     scheme: SchemeConfig
+    """how batches are coded, and when a round closes"""
     data: DataConfig
+    """the rows to train on and to judge by"""
     training: TrainingConfig
+    """what all models have in common"""
     models: Annotated[tuple[ModelConfig, ...], Field(min_length=1, strict=False)]
+    """what is trained, side by side"""
     sweep: dict[str, Annotated[tuple[Any, ...], Field(min_length=1, strict=False)]] = Field(default_factory=dict)
     """dotted key of a model -> values; each combination is one more model"""
     emulator: EmulatorConfig = EmulatorConfig()
+    """how the local backend behaves"""
 
     @model_validator(mode="after")
     def _models_are_distinct(self) -> Self:

@@ -46,7 +46,12 @@ def parse_job(tree: Mapping[str, Any], source: str) -> JobConfig:
 
 def job_schema() -> dict[str, Any]:
     """The JSON Schema of a job file, for editors and other programs."""
-    return JobConfig.model_json_schema()
+    schema = JobConfig.model_json_schema()
+    for section in (schema, *schema["$defs"].values()):
+        for key in (section, *section["properties"].values()):
+            if "description" in key:
+                key["description"] = " ".join(key["description"].split())
+    return schema
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -15,14 +15,17 @@ import pytest
 
 from cli.main import gradmux
 from cli.options import HELP, Settings
-from orchestrator.job_file import parse_job
+from orchestrator.config import JobConfig
+from orchestrator.job_file import job_schema, parse_job
+from orchestrator.training.data import load_dataset
+from scripts import job_docs
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of one language in the README."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: Path = README) -> list[str]:
+    """The fenced blocks of one language in a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def shown_commands() -> list[str]:
@@ -75,3 +78,38 @@ def test_the_help_pages_are_current() -> None:
         [sys.executable, "-m", "scripts.cli_docs", "--check"], capture_output=True, text=True, check=False
     )
     assert check.returncode == 0, check.stdout + check.stderr
+
+
+def test_the_page_of_the_job_file_is_current() -> None:
+    assert job_docs.PAGE.read_text(encoding="utf-8") == job_docs.render(), "run `make docs`"
+
+
+def test_every_key_of_a_job_file_is_described() -> None:
+    schema = job_schema()
+    sections = {"": schema, **schema["$defs"]}
+    silent = [
+        f"{name}.{key}"
+        for name, each in sections.items()
+        for key, described in each["properties"].items()
+        if not described.get("description")
+    ]
+    assert silent == []
+    assert set(schema["properties"]) == set(JobConfig.model_fields)
+    assert {name for _, name in job_docs.SECTIONS} == set(sections), "each has its table"
+
+
+def test_the_job_files_of_the_page_are_valid() -> None:
+    for text in blocks("toml", job_docs.PAGE):
+        parse_job(tomllib.loads(text), source="job-file.md")
+
+
+@pytest.mark.parametrize(("code", "written"), [*zip(blocks("python", job_docs.PAGE), ("npz", "parquet"), strict=True)])
+def test_rows_are_converted_as_the_page_says(
+    code: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("a,b,label\n0.5,1,2\n-1.5,3,0\n")
+    exec(compile(code, "job-file.md", "exec"), {})
+    rows = load_dataset(str(tmp_path / f"rows.{written}"))
+    assert rows.x.tolist() == [[0.5, 1.0], [-1.5, 3.0]]
+    assert (rows.y.tolist(), rows.y.dtype.name) == ([2, 0], "int64")
