@@ -62,13 +62,13 @@ def look_at_job(path: Path, config: JobConfig) -> tuple[list[Finding], int | Non
 
 
 def _largest_model(config: JobConfig, folder: Path) -> int:
+    from cli.memory import largest_bytes
     from cli.preparation import prepare_job
     from orchestrator.api import Materials
     from orchestrator.training.models import prepare
 
     prepared = prepare_job(config, Materials(), folder, open_bucket)
-    modules = [prepare(plan).module for plan in prepared.models]
-    return max(sum(each.nbytes for each in (*module.parameters(), *module.buffers())) for module in modules)
+    return largest_bytes(prepare(plan).module for plan in prepared.models)
 
 
 # --- the place ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from cli.options import Settings
 from cli.output import stderr
 
@@ -39,6 +41,12 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
                 return run_life(prepared, place, paths, life, on_step, stop, console.print).run
             except Diverged:
                 raise  # it would diverge again
-            except RunStopped:
-                console.print(f"{paths.run} can go on: `gradmux resume {paths.run}`")
+            except RunStopped as stopped:
+                going_on = f"`gradmux resume {paths.run}`"
+                console.print(f"{paths.run} can go on: {going_on}")
+                if console.quiet and going_on[:-1] not in str(stopped):
+                    stopped.args = (f"{stopped}; {going_on} goes on",)  # the one line that is said
+                raise
+            except KeyboardInterrupt:
+                click.echo(f"{paths.run} was left at once: `gradmux resume {paths.run}` goes on", err=True)
                 raise

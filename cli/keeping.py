@@ -81,11 +81,22 @@ def read_job(paths: RunPaths) -> JobConfig:
     return parse_job(tree, source=str(paths.job))
 
 
-def set_budget(paths: RunPaths, max_cost_usd: float, disk: Disk = DISK) -> None:
-    """From its next life on the run may cost so much in all. Raises FolderError, ConfigError, DiskError."""
+def set_limits(
+    paths: RunPaths, max_cost_usd: float | None = None, deadline_s: float | None = None, disk: Disk = DISK
+) -> None:
+    """From its next life on the run may cost so much in all, and a round may take so long; None: as before.
+
+    Raises: FolderError, ConfigError, DiskError.
+    """
     config = read_job(paths)
-    cluster = config.cluster.model_copy(update={"max_cost_usd": max_cost_usd})
-    changed = config.model_copy(update={"cluster": cluster})
+    cluster = {} if max_cost_usd is None else {"max_cost_usd": max_cost_usd}
+    scheme = {} if deadline_s is None else {"deadline_s": deadline_s}
+    changed = config.model_copy(
+        update={
+            "cluster": config.cluster.model_copy(update=cluster),
+            "scheme": config.scheme.model_copy(update=scheme),
+        }
+    )
     write_whole(paths.job, [changed.model_dump_json(indent=2).encode()], disk)
 
 

@@ -134,4 +134,4 @@ class Parts:
             return None
         before, tariff = read_history(self.paths.record), tariff_of(self.paths, cluster.memory_mb)
         billed_s, calls = before.billed_s + before.beside.billed_s, before.invocations + before.beside.calls
-        return Budget(cluster.max_cost_usd, tariff.memory_mb, tariff.prices, billed_s, calls)
+        return Budget(cluster.max_cost_usd, tariff.memory_mb, tariff.prices, billed_s, calls, self.paths.run)

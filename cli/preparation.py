@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cli.memory import require_memory
 from cli.places import delay_plan, fault_plan
 from cli.policy import limits, wait_policy
 from orchestrator.api import Materials
@@ -207,4 +208,5 @@ def _try_models(prepared: Prepared, folder: Path) -> None:
     trial = TorchTrainer(prepared.models, prepared.plan, store=MemoryStore(), keys=Keys("trial"))
     trial.check(prepared.train, prepared.eval)
     trial.put_specs()
+    require_memory((trial.module(index) for index in range(prepared.plan.models)), prepared.config.cluster.memory_mb)
     trial.rehearse(prepared.plan.steps)

@@ -31,7 +31,7 @@ from orchestrator.api import Materials, Trained
 from orchestrator.auto import AUTO, Choice, Pilot, Watched
 from orchestrator.config import JobConfig
 from orchestrator.distances import RecordedDistances
-from orchestrator.errors import Diverged, GradmuxError, RunStopped, TaskFailed
+from orchestrator.errors import DeadlinePassed, Diverged, GradmuxError, RunStopped, TaskFailed
 from orchestrator.fleets.beside import CallsBeside
 from orchestrator.fleets.onward_fleet import OnwardFleet
 from orchestrator.fleets.shared_fleet import SharedFleet, warm_within
@@ -267,6 +267,8 @@ class _Run:
             play(loop, keeper, drain_s=config.cluster.timeout_s, recall=self.recall, steps=steps)
         except TaskFailed as failure:
             raise self.kept(failure, rounds, requests, Diverging(self.prepared, trainer, parts.paths)) from failure
+        except DeadlinePassed as passed:
+            raise passed.of(parts.paths.run) from passed
         except Diverged as diverged:
             raise Diverging(self.prepared, trainer, parts.paths).told(diverged) from diverged
         return loop.steps

@@ -42,9 +42,9 @@ class ClusterConfig(Section):
     memory_mb: Annotated[int, Field(ge=128, le=10_240)] = 2048
     """MB that a worker has: the emulator ends one that takes more; what a function on AWS has is said when it is
     deployed, and a difference is warned of"""
-    timeout_s: Annotated[float, Field(gt=0, le=900)] = 60
-    """seconds that an invocation may take: the emulator ends it then; on AWS give the function's own timeout, since a
-    call that is silent for longer is given up"""
+    timeout_s: Annotated[float, Field(ge=1, le=900)] = 60
+    """seconds that an invocation may take, 1 to 900 as Lambda has it: the emulator ends it then; on AWS give the
+    function's own timeout, since a call that is silent for longer is given up"""
     invoke: Literal["request", "event"] = "request"
     """how workers answer: on the connection that asked, or, for rounds that outlast idle connections, through S3"""
     aggregate: Literal["auto", "client", "cloud"] = "auto"

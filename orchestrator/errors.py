@@ -96,16 +96,22 @@ class Diverged(RunStopped):
 class DeadlinePassed(RunStopped):
     """A round passed its deadline and what is missing could not be had again."""
 
-    def __init__(self, *, round: int, jobs: tuple[int, ...], deadline_s: float, silent: bool = False) -> None:
+    def __init__(
+        self, *, round: int, jobs: tuple[int, ...], deadline_s: float, silent: bool = False, run: str = "RUN"
+    ) -> None:
         """`silent`: not one answer of use has come, so that there is nothing to estimate from either."""
-        self.round, self.jobs, self.deadline_s = round, jobs, deadline_s
+        self.round, self.jobs, self.deadline_s, self.silent = round, jobs, deadline_s, silent
         wanted = f"decode job {', '.join(map(str, jobs))}" if jobs else "get the answers that later rounds rely on"
         otherwise = "; no answer came, so it cannot be estimated either" if silent else ""
-        advice = "" if silent else ", or set approximate = true to go on with the least-squares decode"
+        advice = "" if silent else ", or submit again with approximate = true, for the least-squares decode"
         super().__init__(
             f"round {round} could not {wanted} within {deadline_s:g} s (twice deadline_s){otherwise}; "
-            f"raise deadline_s{advice}"
+            f"`gradmux resume {run} --deadline-s S` goes on with a longer one{advice}"
         )
+
+    def of(self, run: str) -> DeadlinePassed:
+        """The same, with the run's name."""
+        return DeadlinePassed(round=self.round, jobs=self.jobs, deadline_s=self.deadline_s, silent=self.silent, run=run)
 
 
 class BudgetSpent(RunStopped):

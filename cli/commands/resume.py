@@ -23,10 +23,23 @@ if TYPE_CHECKING:
     metavar="USD",
     help="What the run may cost in all, from now on (cluster.max_cost_usd).",
 )
+@click.option(
+    "--deadline-s",
+    type=FiniteFloat(0, min_open=True),
+    metavar="S",
+    help="How long a round may take, from now on (scheme.deadline_s).",
+)
 @click.option("--detach", is_flag=True, help="Train in a process of its own, which outlives this terminal.")
 @click.option("--epoch", type=int, hidden=True, help="The number that this life was given.")
 @pass_settings
-def resume_command(settings: Settings, run: str, max_cost_usd: float | None, detach: bool, epoch: int | None) -> None:
+def resume_command(
+    settings: Settings,
+    run: str,
+    max_cost_usd: float | None,
+    deadline_s: float | None,
+    detach: bool,
+    epoch: int | None,
+) -> None:
     """Go on with RUN (a name, its folder, or s3://BUCKET/runs/NAME) from its last checkpoint, whatever ended it.
 
     It needs nothing but the run's folder. A run on AWS keeps its folder in its bucket, too, and so can be resumed on
@@ -44,10 +57,10 @@ def resume_command(settings: Settings, run: str, max_cost_usd: float | None, det
     if paths.result.exists():
         tell_result(settings, read_result(paths))
         return
-    if max_cost_usd is not None:
-        from cli.keeping import set_budget
+    if max_cost_usd is not None or deadline_s is not None:
+        from cli.keeping import set_limits
 
-        set_budget(paths, max_cost_usd)
+        set_limits(paths, max_cost_usd, deadline_s)
     warn(_stranger(run) or distrust(files_of_run(paths)))
     if detach:
         started = run_detached(paths)

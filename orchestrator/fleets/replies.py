@@ -236,7 +236,18 @@ def _function_failure(answer: Answer, report: Report) -> tuple[Outcome, str]:
     text = f"{kind}: {message}" if kind else message or "function error"
     stack = document.get("stackTrace")
     lines = [str(line).rstrip() for line in stack] if isinstance(stack, list) else _own_log(answer.log_result)
-    return _failure_kind(kind, message, report), "\n".join([text, *lines[-STACK_LINES:]])
+    outcome = _failure_kind(kind, message, report)
+    return outcome, "\n".join([text + _remedy(outcome, report), *lines[-STACK_LINES:]])
+
+
+def _remedy(outcome: Outcome, report: Report) -> str:
+    """What can be done where the worker itself had too little of something."""
+    if outcome is Outcome.TIMED_OUT:
+        return "; allow more time (cluster.timeout_s; on AWS `gradmux deploy --timeout`), or use more workers"
+    if outcome is not Outcome.OUT_OF_MEMORY:
+        return ""
+    took = f"it took {report.max_memory_mb} of its {report.memory_mb} MB" if report.memory_mb else "out of memory"
+    return f"; {took}: give it more (cluster.memory_mb; on AWS `gradmux deploy --memory`), or smaller batches"
 
 
 def _failure_kind(kind: str, message: str, report: Report) -> Outcome:

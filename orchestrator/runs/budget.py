@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 from orchestrator.errors import BudgetSpent
 from orchestrator.prices import Prices
@@ -19,6 +20,7 @@ class Budget:
     """by the lives and segments before this one"""
     invocations: int = 0
     """of these"""
+    run: str = "RUN"
 
     def check(self, billed_s: float, invocations: int) -> None:
         """Raises BudgetSpent when so much more has used it up. What is in flight has no bill yet and comes on top."""
@@ -26,6 +28,11 @@ class Budget:
         usd = self.prices.compute_usd(seconds, self.memory_mb) + self.prices.requests_usd(calls)
         if usd >= self.max_usd:
             raise BudgetSpent(
-                f"the run has cost ${usd:.6f} and may cost ${self.max_usd:g} (cluster.max_cost_usd): "
-                "`gradmux resume --max-cost-usd USD` goes on with a larger budget"
+                f"the run has cost ${usd:.6f} and may cost ${_in_full(self.max_usd)} (cluster.max_cost_usd): "
+                f"`gradmux resume {self.run} --max-cost-usd USD` goes on with a larger budget"
             )
+
+
+def _in_full(usd: float) -> str:
+    """Without an exponent, as amounts are written."""
+    return f"{Decimal(repr(float(usd))):f}".removesuffix(".0")

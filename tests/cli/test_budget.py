@@ -43,7 +43,7 @@ def test_a_run_stops_at_its_budget_and_goes_on_with_a_larger_one(gradmux: Gradmu
     assert ran.code == 5
     assert len(ran.err.splitlines()) == 1
     assert f"may cost ${BUDGET} (cluster.max_cost_usd)" in ran.err
-    assert "gradmux resume --max-cost-usd USD" in ran.err
+    assert "gradmux resume small-2 --max-cost-usd USD" in ran.err
     record = home / "runs" / "small-2" / "record.jsonl"
     *_, last = read_record(record)
     assert isinstance(last, EndLine)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from cli.keeping import read_job, set_limits
 from cli.places import emulator_errors, local_place, start_emulator
 from infra.local import DelayPlan, Emulator
 from lambda_worker.contract import cancelled_epoch
@@ -260,10 +261,14 @@ def test_a_deadline_stops_resumably_or_goes_on_with_what_there_is(small: Small, 
     emulator.set_delays(DelayPlan.of(slow))
     scheme = {"name": "uncoded", "deadline_s": 0.5}
     cluster = {"attempts": 1}
-    paths = small.submit(small.prepared(scheme, [model("plain")], cluster=cluster))
-    with pytest.raises(DeadlinePassed, match="approximate = true") as caught:
+    job = small.prepared(scheme, [model("plain")], cluster=cluster)
+    paths = small.submit(job)
+    longer = r"`gradmux resume small-1 --deadline-s S` .* approximate = true"
+    with pytest.raises(DeadlinePassed, match=longer) as caught:
         small.run(paths)
     assert caught.value.exit_code == 5
+    set_limits(paths, deadline_s=60.0)
+    assert (read_job(paths).scheme.deadline_s, read_job(paths).cluster) == (60.0, job.config.cluster)
     going_on = small.submit(
         small.prepared({**scheme, "approximate": True}, [model("plain")], cluster=cluster, training={"steps": 1})
     )

@@ -122,6 +122,7 @@ def test_a_run_whose_emulator_dies_stops_in_one_line(shell: CommandLine, part: s
     assert ended.code == RESUMABLE
     (line,) = ended.err.splitlines()
     assert line.startswith("gradmux: the emulator is gone (")
+    assert line.endswith("; `gradmux resume small-1` goes on")
     assert_saved(shell, "the emulator is gone")
 
 

@@ -203,7 +203,9 @@ def test_backup_tasks_overtake_a_straggler() -> None:
 def test_a_passed_deadline_invokes_again_and_then_stops_resumably() -> None:
     delays = np.full((1, WORKERS), 50.0)
     delays[0, :3] = 1.0
-    with pytest.raises(DeadlinePassed, match="raise deadline_s, or set approximate = true") as caught:
+    with pytest.raises(
+        DeadlinePassed, match=r"`gradmux resume RUN --deadline-s S` .*, or submit again with approximate = true"
+    ) as caught:
         play("uncoded", {}, delays, steps=1, limits=Limits(deadline_s=2.0, attempts=1))
     assert caught.value.exit_code == 5
 

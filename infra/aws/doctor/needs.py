@@ -11,6 +11,8 @@ from dataclasses import dataclass
 MB = 2**20
 WORKER_MB = 260
 """Resident after one small task, with torch 2.13: 229 MB after the import, 251 with a model of 1 MB."""
+OVERSHOT = 1.14
+"""By what factor `memory_mb` was above what models took, at most: beyond it a model cannot fit."""
 COPIES = 5
 """Of a model's parameters while it answers: module, gradient, coded sum, buffer, its encoding."""
 SNAPSHOTS_MB = 256

@@ -15,4 +15,6 @@ def test_the_run_ends_when_seconds_and_calls_of_all_lives_cost_the_budget() -> N
     with pytest.raises(BudgetSpent, match=r"cost \$1\.000000 and may cost \$1 ") as stopped:
         budget.check(billed_s=24.0, invocations=20)
     assert stopped.value.exit_code == 5
-    assert "gradmux resume --max-cost-usd" in str(stopped.value)
+    with pytest.raises(BudgetSpent, match=r"may cost \$0\.000001 .*`gradmux resume small-1 --max-cost-usd USD`"):
+        Budget(1e-6, 2048, PRICES, run="small-1").check(1.0, 1)
+    assert "gradmux resume RUN --max-cost-usd" in str(stopped.value)
