@@ -16,6 +16,7 @@ import click
 
 from cli.options import HELP, Settings, common_options
 from cli.output import Lasting, report_error
+from cli.streams import Checked, spell_otherwise
 from orchestrator.errors import GradmuxError
 
 COMMANDS = (
@@ -130,6 +131,8 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """The console script. SIGTERM unwinds like an exception, so that no process of ours stays behind."""
+    spell_otherwise(sys.stdout, sys.stderr)
+    sys.stdout = cast(TextIO, Checked(sys.stdout))
     sys.stderr = cast(TextIO, Lasting(sys.stderr))
     signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(sys.argv[1:]))

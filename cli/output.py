@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from cli.options import Settings
+from cli.streams import OutputLost
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +66,8 @@ def report_error(message: str, exit_code: int, *, as_json: bool) -> None:
     for line in message.splitlines():
         click.echo(f"gradmux: {line}", err=True)
     if as_json:
-        print_json({"error": message, "exit_code": exit_code})
+        with suppress(OutputLost):  # one line has been told, and there is nowhere else to tell the other
+            print_json({"error": message, "exit_code": exit_code})
 
 
 def stdout() -> Console:

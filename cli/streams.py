@@ -1,0 +1,80 @@
+"""Standard output as commands have it: what it cannot encode is spelled otherwise, and a full disk is one line.
+
+Knows no command. Read next: `output.py`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import IO, Any
+
+from orchestrator.errors import GradmuxError
+
+SPELLED = "gradmux-ascii"
+"""the name of our way to encode what an encoding does not have"""
+PAIRS = ("─-", "│|", "├+", "└+", "┼+", "░.", "▒:", "▓*", "█#", "▇#", "×x", "✗x", "↻@", "·.", "–-", "….")
+ASCII = {ord(pair[0]): pair[1] for pair in PAIRS}
+"""One character for each, so that columns stay where they are."""
+
+
+class OutputLost(GradmuxError):
+    """Standard output does not take what is written to it."""
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """For `codecs.register_error`: similar characters of ASCII, `?` for all others."""
+    assert isinstance(error, UnicodeEncodeError)
+    spelled = error.object[error.start : error.end].translate(ASCII)
+    return spelled.encode("ascii", "replace").decode(), error.end
+
+
+def spell_otherwise(*streams: Any) -> None:
+    """From now on no character keeps these streams from being written, whatever their encoding."""
+    codecs.register_error(SPELLED, _spell)
+    for stream in streams:
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=SPELLED)
+
+
+class Checked:
+    """A stream that raises OutputLost, once, where a disk is full; its reader's leaving stays BrokenPipeError."""
+
+    def __init__(self, stream: IO[Any]) -> None:
+        self._stream = stream
+        self._lost = False
+
+    @property
+    def buffer(self) -> Checked:
+        """Where bytes are written."""
+        return Checked(self._stream.buffer)  # type: ignore[attr-defined]
+
+    def write(self, data: Any) -> int:
+        try:
+            return len(data) if self._lost else self._stream.write(data)
+        except OSError as error:
+            if not data:  # click asks in this way what may be written, and hears no refusal
+                return 0
+            raise self._lose(error) from error
+
+    def flush(self) -> None:
+        try:
+            if not self._lost:
+                self._stream.flush()
+        except OSError as error:
+            raise self._lose(error) from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _lose(self, error: OSError) -> Exception:
+        """What is still in its buffers goes nowhere: the interpreter's end would fail on it once more."""
+        if error.errno == errno.EPIPE:
+            return error
+        self._lost = True
+        with suppress(OSError), open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), self._stream.fileno())
+        return OutputLost(f"standard output cannot be written: {error.strerror or error}")
