@@ -16,6 +16,7 @@ from cli.trust import distrust, files_of_job
 from infra.aws.doctor import Finding, Needs
 from infra.aws.doctor.finding import failure, warning, well
 from infra.aws.door import BotoDoor, Door
+from infra.aws.errors import NO_REGION
 from infra.aws.observe import find_stack
 from infra.local import Emulator, EmulatorConfig, detached
 from orchestrator.config import JobConfig
@@ -85,6 +86,8 @@ def open_checkup(home: Path, asked: Asked, config: JobConfig | None, model_bytes
             yield Checkup(door, _needs(asked, config, function, BUCKET, model_bytes, local=True))
     else:
         door = open_account()
+        if config is None and not door.region:
+            raise PreflightError(f"{NO_REGION}; or look at the emulator: `gradmux doctor --local`")
         function, bucket = _names(door, asked, config)
         yield Checkup(door, _needs(asked, config, function, bucket, model_bytes, local=False))
 

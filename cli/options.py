@@ -17,7 +17,8 @@ HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """of every context that shows help: click keeps what it was asked for first"""
 FAULTS_HELP = (
     "Local backend: share of invocations that go wrong, by kind: crash, error, oom, timeout, init, throttle, 500, 503, "
-    "expired, truncate, corrupt, stale; S3 requests: slowdown, lost. Example: crash=0.02,throttle=0.05,slowdown=0.1"
+    "expired, truncate, corrupt, stale, and duplicate (with invoke = event); S3 requests: slowdown, lost. "
+    "Example: crash=0.02,throttle=0.05,slowdown=0.1"
 )
 
 Function = TypeVar("Function", bound=Callable[..., Any])

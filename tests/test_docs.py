@@ -14,7 +14,8 @@ import click
 import pytest
 
 from cli.main import gradmux
-from cli.options import HELP, Settings
+from cli.options import FAULTS_HELP, HELP, Settings
+from infra.local import FaultKind
 from orchestrator.config import JobConfig
 from orchestrator.job_file import job_schema, parse_job
 from orchestrator.training.data import load_dataset
@@ -113,3 +114,9 @@ def test_rows_are_converted_as_the_page_says(
     rows = load_dataset(str(tmp_path / f"rows.{written}"))
     assert rows.x.tolist() == [[0.5, 1.0], [-1.5, 3.0]]
     assert (rows.y.tolist(), rows.y.dtype.name) == ([2, 0], "int64")
+
+
+def test_every_kind_of_fault_is_told() -> None:
+    troubles = (README.parent / "docs" / "runs.md").read_text(encoding="utf-8")
+    assert [kind.value for kind in FaultKind if f"`{kind.value}`" not in troubles] == []
+    assert [kind.value for kind in FaultKind if kind.value not in re.findall(r"\w+", FAULTS_HELP)] == []

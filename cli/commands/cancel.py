@@ -29,7 +29,8 @@ def cancel_command(settings: Settings, run: str, wait_s: float) -> None:
     from orchestrator.runs.paths import find_run
 
     paths = find_run(settings.home, run)
-    stderr(settings).print(f"Cancelling {paths.run}")
+    if not paths.result.exists():
+        stderr(settings).print(f"Cancelling {paths.run}")
     cancelled = cancel(paths, lambda life: _tell_workers(paths, life), wait_s)
     print_json(cancelled.to_dict()) if settings.json else click.echo(cancelled.describe())
 

@@ -9,6 +9,7 @@ import click
 
 from cli.options import Settings, command, pass_settings
 from cli.output import print_json, stderr, stdout
+from cli.trust import warn
 from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -98,13 +99,20 @@ def _read(requirements: Path | None) -> str:
 
 
 def _print_policies(wanted: DeploySettings) -> None:
-    """Always JSON: that is what IAM takes."""
+    """Always JSON: that is what IAM takes. Where there are no credentials yet, placeholders stand for what they say."""
     from cli.account import open_account
-    from infra.aws.names import Names
+    from infra.aws.errors import AwsError
+    from infra.aws.names import Account, Names
     from infra.aws.observe import find_account
     from infra.aws.template import policies
 
-    names = Names(wanted.name, find_account(open_account()))
+    door = open_account()
+    try:
+        account = find_account(door)
+    except AwsError as error:
+        account = Account("<account>", door.region or "<region>")
+        warn(f"{error}; put in what <account>{'' if door.region else ' and <region>'} stand for")
+    names = Names(wanted.name, account)
     print_json(policies(names, wanted.bucket or names.bucket))
 
 

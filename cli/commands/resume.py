@@ -9,7 +9,7 @@ import click
 
 from cli.numbers import FiniteFloat
 from cli.options import Settings, command, pass_settings
-from cli.output import print_json, set_up_logging
+from cli.output import print_json, set_up_logging, stderr
 
 if TYPE_CHECKING:
     from orchestrator.runs.paths import RunPaths
@@ -55,6 +55,7 @@ def resume_command(
     set_up_logging(settings)
     paths = _from_store(settings, run) if run.startswith("s3://") else find_run(settings.home, run)
     if paths.result.exists():
+        stderr(settings).print(f"{paths.run} is done already; this is what it came to")
         tell_result(settings, read_result(paths))
         return
     if max_cost_usd is not None or deadline_s is not None:

@@ -97,7 +97,7 @@ def tune_command(
 
         picture_path(plot)  # a mistake in it is told before the search
     widest = max(concurrency or 0, *(options.workers or (0,)))
-    result = tune(find_profile(profile, workers=widest or 256, seed=seed), options)
+    result = tune(find_profile(profile, workers=widest or 256, seed=seed), options, stderr(settings).print)
     if plot is not None:
         from orchestrator.tune.plot import save_front
 

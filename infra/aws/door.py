@@ -13,7 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, WaiterError
 
-from infra.aws.errors import ApiError, AwsError
+from infra.aws.errors import NO_REGION, ApiError, AwsError
 from infra.closed_session import closed_session
 
 LONGEST_CALL_S = 960
@@ -100,7 +100,7 @@ class BotoDoor:
                     service, config=config, endpoint_url=self._endpoints.get(service)
                 )
             except NoRegionError as error:
-                raise AwsError("no AWS region: set AWS_REGION, or region in the AWS profile") from error
+                raise AwsError(NO_REGION) from error
             except (BotoCoreError, ValueError) as error:
                 raise AwsError(f"{service}: {error}") from error
         return self._clients[service]

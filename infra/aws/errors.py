@@ -10,6 +10,8 @@ Knows nothing of plans. `cli` turns these into exit codes. Read next: `door.py`.
 
 from __future__ import annotations
 
+NO_REGION = "no AWS region: set AWS_REGION, or region in the AWS profile"
+
 
 class AwsError(Exception):
     """AWS cannot be reached, refuses, or is not in the state that is needed."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infra.aws.door import Door
-from infra.aws.errors import ApiError, AwsError
+from infra.aws.errors import NO_REGION, ApiError, AwsError
 from infra.aws.names import Account, Names
 from infra.aws.template import template_text
 
@@ -76,7 +76,7 @@ class Observed:
 def find_account(door: Door) -> Account:
     """Whose credentials these are, and for which region. Raises AwsError."""
     if not door.region:
-        raise AwsError("no AWS region: set AWS_REGION, or region in the AWS profile")
+        raise AwsError(NO_REGION)
     return Account.of(door.call("sts", "get_caller_identity", {})["Arn"], door.region)
 
 

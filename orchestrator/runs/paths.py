@@ -133,6 +133,8 @@ def find_run(home: Path, name: str) -> RunPaths:
     for folder in (runs_folder(home) / name, Path(name)):
         if name not in ("", ".", "..") and (folder / "job.json").is_file():
             return RunPaths(folder.resolve())
+    if name not in ("", ".", "..") and (emptied := runs_folder(home) / name).is_dir():
+        raise ConfigError(f"{emptied} holds no job.json, which says what was submitted: restore it, or submit again")
     known = [paths.run for paths in all_runs(home)]
     listed = f"; the last ones are {', '.join(known[-3:])}" if known else "; there are none yet"
     raise ConfigError(f"there is no run {name!r} in {runs_folder(home)}{listed}")

@@ -121,9 +121,13 @@ def _forward(trained: Trained, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _unchanged(trained: Trained, play: Play, x: Tensor, y: Tensor) -> Tensor:
-    """Plays these rows, after which model and random numbers are as before."""
+    """Plays these rows, after which model and random numbers are as before.
+
+    A loss that torch spreads out over outputs of another shape mixes samples, and is no sum over them: it is refused.
+    """
     before = flat.snapshot(trained.module)
-    with torch_random():
+    with torch_random(), warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Using a target size")
         output = play(trained, x, y)
     flat.load_snapshot(trained.module, before)
     return output

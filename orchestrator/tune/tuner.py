@@ -11,7 +11,7 @@ It reports the best even when that is `uncoded`. Read next: `search.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
@@ -45,15 +45,17 @@ Pick: TypeAlias = tuple[int, int]
 """(place in the list of what was tried, column)"""
 
 
-def tune(profile: DelayProfile, options: TuneOptions | None = None) -> TuneResult:
-    """The best choice for this profile, and what it was chosen from.
+def tune(
+    profile: DelayProfile, options: TuneOptions | None = None, tell: Callable[[str], None] | None = None
+) -> TuneResult:
+    """The best choice for this profile, and what it was chosen from. `tell` hears how much there is to be tried.
 
     Raises: ConfigError when nothing fits the options or the profile.
     """
     started = time.perf_counter()
     options = options or TuneOptions()
     material = prepare(profile, options)
-    tuning = _Tuning(material, options)
+    tuning = _Tuning(material, options, tell)
     tuning.choose()
     return TuneResult(
         best=tuning.best,
@@ -75,9 +77,13 @@ class _Tuning:
 
     best: Choice
 
-    def __init__(self, material: Material, options: TuneOptions) -> None:
+    def __init__(self, material: Material, options: TuneOptions, tell: Callable[[str], None] | None) -> None:
         self._material, self._options = material, options
-        self.tried = search.try_all(search.batches(material, options), material, options)
+        batches = search.batches(material, options)
+        if tell is not None and batches:
+            sets, most = sum(batch.size for batch in batches), max(batch.workers for batch in batches)
+            tell(f"trying {sets:,} parameter sets on up to {most:,} workers, {options.jobs} jobs each")
+        self.tried = search.try_all(batches, material, options)
         self._ranked = search.rank(self.tried, options) if self.tried else []
         self._spreads: dict[Pick, Spread] = {}
         self.validation: CrossValidation | None = None

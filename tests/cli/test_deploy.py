@@ -77,6 +77,18 @@ def test_policies_for_an_administrator(gradmux: Gradmux) -> None:
     assert f"arn:aws:lambda:eu-central-1:{ACCOUNT}:function:gradmux-worker" in ran.out
 
 
+def test_policies_need_no_account(gradmux: Gradmux, monkeypatch: pytest.MonkeyPatch) -> None:
+    for region, missing in ((None, "<account> and <region> stand for"), ("eu-central-1", "<account> stand for")):
+        if region:
+            monkeypatch.setenv("AWS_REGION", region)
+        ran = gradmux("deploy", "--policies")
+        assert (ran.code, ran.err.count("\n")) == (0, 1)
+        assert missing in ran.err
+        shown = region or "<region>"
+        assert f"arn:aws:lambda:{shown}:<account>:function:gradmux-worker" in ran.out
+        assert f"arn:aws:s3:::gradmux-<account>-{shown}/" in ran.out
+
+
 @pytest.mark.usefixtures("_account")
 def test_no_secret_is_printed(gradmux: Gradmux) -> None:
     for arguments in (["deploy", "--dry-run"], ["deploy", "--dry-run", "--json"], ["doctor", "--name", "none", "-vv"]):
@@ -103,9 +115,10 @@ def test_what_cannot_be_is_one_line(gradmux: Gradmux, arguments: list[str], code
 
 
 def test_without_an_account_it_is_one_line_and_exit_code_3(gradmux: Gradmux, monkeypatch: pytest.MonkeyPatch) -> None:
-    for arguments in (["deploy"], ["destroy"], ["doctor"]):
-        ran = gradmux(*arguments)
-        assert (ran.code, ran.err) == (3, "gradmux: no AWS region: set AWS_REGION, or region in the AWS profile\n")
+    none, emulator = "no AWS region: set AWS_REGION, or region in the AWS profile", "`gradmux doctor --local`"
+    for command, more in (("deploy", ""), ("destroy", ""), ("doctor", f"; or look at the emulator: {emulator}")):
+        ran = gradmux(command)
+        assert (ran.code, ran.err) == (3, f"gradmux: {none}{more}\n")
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     ran = gradmux("deploy", "--json")
     assert ran.code == 3

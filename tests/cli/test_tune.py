@@ -101,3 +101,12 @@ def test_prices_that_are_not_there_are_no_list_prices(
 ) -> None:
     assert run(["tune", str(profile), *QUICK, "--prices", str(tmp_path / "nope.toml")]) == 2
     assert "nope.toml' does not exist" in capsys.readouterr().err
+
+
+def test_how_much_is_tried_is_told_before(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", str(profile), *QUICK, "--json"]) == 0
+    told = capsys.readouterr()
+    tried = json.loads(told.out)["evaluated"] - 1  # what fits itself to the delays is played, not tried
+    assert told.err == f"trying {tried} parameter sets on up to 8 workers, 16 jobs each\n"
+    assert run(["tune", str(profile), *QUICK, "--json", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""

@@ -13,6 +13,7 @@ from lambda_worker.contract import FIXED_SUMS, SumIndex
 from orchestrator.errors import ConfigError, Diverged, GradmuxError
 from orchestrator.ports import Invocation
 from orchestrator.schemes.scheme import Task
+from orchestrator.training.data import Dataset
 from orchestrator.training.gradients import CodedResult
 from orchestrator.training.models import ModelPlan
 from orchestrator.training.reference import train_reference
@@ -249,6 +250,17 @@ def test_a_loss_that_is_a_mean_is_found_out(tmp_path: Path) -> None:
     run = Run([plan(loss=mean_loss)], tmp_path)
     with pytest.raises(ConfigError, match="returns a mean over the samples"):
         run.trainer.check(run.dataset)
+
+
+def test_a_loss_that_is_spread_out_over_other_rows_is_found_out(tmp_path: Path) -> None:
+    """Targets (rows,) beside outputs (rows, 1): torch would compare each with each, which is no sum over samples."""
+    data = make_dataset()
+    targets = Dataset(data.x, data.y.astype(np.float32))
+    line = {"in_features": 6, "out_features": 1}
+    run = Run([plan(loss="mse_loss", factory="torch.nn:Linear", args=line)], tmp_path)
+    with pytest.raises(ConfigError, match=r"cannot be trained on .* y float32 \(4,\): .*target size .* different"):
+        run.trainer.check(targets)
+    run.trainer.check(Dataset(data.x, targets.y[:, None]))
 
 
 @pytest.mark.parametrize(("label", "row"), [(3, 17), (-1, 59), (2**40, 4)])
