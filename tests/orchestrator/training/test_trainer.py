@@ -344,3 +344,47 @@ def test_a_scheduler_is_rehearsed_for_as_many_steps_as_there_are(tmp_path: Path)
     for scheduler, arguments in {"OneCycleLR": {"max_lr": 0.1, "total_steps": 3}, "ReduceLROnPlateau": {}}.items():
         plans = [plan(name, scheduler=scheduler, scheduler_args=arguments) for name in "ab"]
         Run(plans, tmp_path).trainer.rehearse(3)
+
+
+PASSES: list[int] = []
+
+
+class Counting(nn.Linear):
+    """Notes each of its passes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        PASSES.append(len(x))
+        return super().forward(x)
+
+
+def test_labels_cost_no_further_pass_where_all_is_well(tmp_path: Path) -> None:
+    run = Run([plan(factory=Counting, args={"in_features": 6, "out_features": 3})], tmp_path)
+    PASSES.clear()
+    run.trainer.check(run.dataset, run.dataset)
+    assert PASSES == [4, 4], "one to train on, one to judge by"
+
+
+def paired_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Refuses a target that is not of the very row."""
+    if not torch.equal(target, output.detach()[:, 0].round().long()):
+        raise ValueError("of another row")
+    return output.sum(1)
+
+
+def test_a_loss_that_looks_at_rows_and_targets_together_is_not_refused(tmp_path: Path) -> None:
+    """What the short cut takes for wrong is tried with the row itself."""
+    data = make_dataset()
+    told = type(data)(np.arange(60, dtype=np.float32)[:, None], np.arange(60))
+    trainer = Run([plan(factory=Same, loss=paired_loss)], tmp_path, dataset=told).trainer
+    trainer.check(told, told)
+
+
+class Same(nn.Module):
+    """Gives what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * x
