@@ -6,6 +6,7 @@ Knows no backend. Read next: `orchestrator/runs/materials.py`, then `wiring.py`.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +23,16 @@ from orchestrator.job_file import parse_job
 from orchestrator.runs.life import FolderError, new_store_name
 from orchestrator.runs.materials import KEPT_BYTES, Rows, keep, kept
 from orchestrator.runs.paths import RunPaths, create_run
+from orchestrator.store import digest
 from orchestrator.training.code import ship_code
 from orchestrator.training.data import BUILT_IN
 
+log = logging.getLogger(__name__)
+
 MODEL, LOSS = "model ", "loss"
 """roles of the kept functions; a model's name follows"""
+LIMITS = {"cluster": "max_cost_usd", "scheme": "deadline_s"}
+"""what `set_limits` may change of a job, by section"""
 
 
 def keep_job(prepared: Prepared, home: Path, folder: Path, disk: Disk = DISK) -> RunPaths:
@@ -41,9 +47,10 @@ def keep_job(prepared: Prepared, home: Path, folder: Path, disk: Disk = DISK) ->
     copied = [part for part in rows if _is_copied(str(getattr(config.data, part)), rows[part])]
 
     def fill(paths: RunPaths) -> None:
-        keep(paths, _code(prepared), rows, copied, disk)
+        job = config.model_dump_json(indent=2).encode()
+        keep(paths, _code(prepared), rows, copied, disk, job=_digest(json.loads(job)))
         write_whole(paths.store_name, [new_store_name(config.name).encode()], disk)
-        write_whole(paths.job, [config.model_dump_json(indent=2).encode()], disk)
+        write_whole(paths.job, [job], disk)
 
     return create_run(home, config.name, fill, disk)
 
@@ -60,9 +67,12 @@ def nothing_left_of_refused(paths: RunPaths) -> Iterator[None]:
 
 
 def prepare_again(paths: RunPaths) -> Prepared:
-    """The job of a run, from nothing but its folder. Raises FolderError, ConfigError."""
-    config = read_job(paths)
+    """The job of a run, from nothing but its folder. Warns when the job was edited. Raises FolderError, ConfigError."""
+    tree = _read_tree(paths)
+    config = parse_job(tree, source=str(paths.job))
     held = kept(paths)
+    if held.job and held.job != _digest(tree):
+        log.warning("%s is not what was submitted: the run goes on as the file says now", paths.job)
     prepared = prepare_job(config, _materials(config, held.code, held.arrays), paths.folder, open_bucket)
     held.check("train", prepared.train)
     if prepared.eval is not None:
@@ -72,13 +82,26 @@ def prepare_again(paths: RunPaths) -> Prepared:
 
 def read_job(paths: RunPaths) -> JobConfig:
     """What was submitted. Raises FolderError, ConfigError."""
+    return parse_job(_read_tree(paths), source=str(paths.job))
+
+
+def _read_tree(paths: RunPaths) -> dict[str, Any]:
+    """job.json as it is."""
     try:
         tree = json.loads(paths.job.read_bytes())
     except (OSError, ValueError) as error:
         raise FolderError(f"{paths.job} cannot be read: restore the file, or submit the job again") from error
     if not isinstance(tree, dict):
         raise FolderError(f"{paths.job} does not describe a job: restore the file, or submit the job again")
-    return parse_job(tree, source=str(paths.job))
+    return tree
+
+
+def _digest(tree: dict[str, Any]) -> str:
+    """Of a job but for the limits that `resume` may change."""
+    lasting = dict(tree)
+    for section, changing in LIMITS.items():
+        lasting[section] = {key: value for key, value in tree.get(section, {}).items() if key != changing}
+    return digest(json.dumps(lasting, sort_keys=True).encode())
 
 
 def set_limits(

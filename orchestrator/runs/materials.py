@@ -51,6 +51,8 @@ class Kept:
     """"train", "eval" -> (x, y), where they were copied"""
     digests: Mapping[str, str]
     """"train", "eval" -> digest of the rows, wherever they are"""
+    job: str = ""
+    """digest of the job as it was submitted; empty in runs of older versions"""
 
     def check(self, part: str, rows: Rows) -> None:
         """Raises ConfigError when these are not the rows that the run began with."""
@@ -64,8 +66,10 @@ def keep(
     rows: Mapping[str, Rows],
     copied: Iterable[str],
     disk: Disk = DISK,
+    *,
+    job: str = "",
 ) -> None:
-    """Writes functions (as `training.code.ship_code` made them) and rows; those named in `copied` whole.
+    """Writes functions (as `training.code.ship_code` made them) and rows; those named in `copied` whole. `job`: digest.
 
     Raises: DiskError.
     """
@@ -78,6 +82,7 @@ def keep(
         "code": {role: _packed(each) for role, each in code.items()},
         "rows": {part: digest_of(each) for part, each in rows.items()},
         "copied": sorted(copied),
+        "job": job,
     }
     write_whole(paths.materials / FILE, [json.dumps(described, indent=1).encode()], disk)
 
@@ -90,11 +95,11 @@ def kept(paths: RunPaths) -> Kept:
         copied = [str(part) for part in fields["copied"]]
         packed = {str(role): (str(each["kind"]), str(each["code"])) for role, each in fields["code"].items()}
         digests = {str(part): str(each) for part, each in fields["rows"].items()}
-        python = str(fields["python"])
+        python, job = str(fields["python"]), str(fields.get("job", ""))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderError(f"{file} cannot be read: restore the file, or submit the job again") from error
     arrays = {part: (_load(paths, part, "x"), _load(paths, part, "y")) for part in copied}
-    return Kept({role: _unpacked(role, *each, python) for role, each in packed.items()}, arrays, digests)
+    return Kept({role: _unpacked(role, *each, python) for role, each in packed.items()}, arrays, digests, job)
 
 
 def digest_of(rows: Rows) -> str:

@@ -18,7 +18,7 @@ import pytest
 from safetensors.torch import load_file
 
 from cli.demo.reference import Reference
-from cli.keeping import keep_job
+from cli.keeping import keep_job, prepare_again, set_limits
 from cli.preparation import prepare_job
 from orchestrator.api import Materials
 from orchestrator.delays.formats import save_profile
@@ -216,6 +216,18 @@ def test_a_detached_run_that_cannot_begin_says_why(gradmux: Gradmux, job: Path, 
     assert ran.code == 1
     assert "materials.json cannot be read: restore the file, or submit the job again" in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+def test_a_job_that_was_edited_is_warned_of(job: Path, home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prepared = prepare_job(load_job(job), Materials(), job.parent, lambda bucket: MemoryStore())
+    paths = keep_job(prepared, home, job.parent)
+    set_limits(paths, 7.5, 30.0)
+    prepare_again(paths)
+    assert caplog.text == "", "limits may be changed"
+    paths.job.write_text(paths.job.read_text().replace('"seed": 0', '"seed": 1', 1))
+    again = prepare_again(paths)
+    assert f"{paths.job} is not what was submitted: the run goes on as the file says now" in caplog.text
+    assert (again.config.training.seed, again.config.cluster.max_cost_usd) == (1, 7.5)
 
 
 def test_the_index_is_made_anew_from_the_folders(gradmux: Gradmux, home: Path) -> None:
