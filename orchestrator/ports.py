@@ -181,7 +181,7 @@ class Sums(Protocol):
     """Adds results as they arrive; the bits of a sum do not depend on their order."""
 
     def add(self, place: Place, result: Any) -> None:
-        """Adds one result, with weight 1. Each place is taken once at most."""
+        """Adds one result, with weight 1; its memory is the sum's from now on. Each place is taken once at most."""
         ...
 
     def take(self, job: int) -> Any:

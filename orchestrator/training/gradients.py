@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -55,7 +56,7 @@ def combine(terms: Sequence[Term]) -> CodedResult:
 
 
 def add_vectors(terms: Sequence[tuple[Vector, float] | None], total: Vector) -> Vector:
-    """`tree_sum` of long vectors, (p,), written to `total`: block by block, with several threads."""
+    """`tree_sum` of long vectors, (p,), written to `total`, which may be one of them: block by block, on all cores."""
     starts = range(0, total.size, BLOCK_ELEMENTS)
     lanes = max(1, min(THREADS, len(starts)))
 
@@ -70,9 +71,14 @@ def add_vectors(terms: Sequence[tuple[Vector, float] | None], total: Vector) -> 
     if lanes == 1:
         add_lane(0)
     else:
-        with ThreadPoolExecutor(lanes) as threads:  # numpy adds without the GIL
-            list(threads.map(add_lane, range(lanes)))
+        list(_threads().map(add_lane, range(lanes)))  # numpy adds without the GIL
     return total
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Kept, since to start threads takes as long as to add a million numbers."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="adding")
 
 
 def squared_distance(one: CodedResult, other: CodedResult) -> float:

@@ -42,7 +42,7 @@ class Combiner:
     """The same sum, term by term in any order, with the same bits: position i is the i-th term of `combine`.
 
     In random order about two thirds of the vectors wait at worst; terms in canonical order leave RADIX on each level.
-    No vector is copied.
+    No vector is copied: the sum of a group takes the memory of its first one, unless that is read-only.
     """
 
     def __init__(self, positions: int) -> None:
@@ -58,7 +58,6 @@ class Combiner:
         """(level, number) -> the members that are there, by index on their level; None: nothing will come"""
         self._sums: dict[int, NDArray[np.float64]] = {}
         self._kinds: set[Kind] = set()
-        self._free: list[Vector] = []
 
     @property
     def complete(self) -> bool:
@@ -71,7 +70,7 @@ class Combiner:
         return sum(node is not None for group in self._groups.values() for node in group.values())
 
     def add(self, position: int, result: CodedResult, weight: float) -> None:
-        """Adds one term. The result's memory must not change any more."""
+        """Adds one term, whose vector belongs to the sum from now on."""
         if weight == 0.0:
             self.skip(position)
             return
@@ -105,7 +104,7 @@ class Combiner:
         level, index = 0, position
         while self._place(level, index, node) and level + 1 < len(self._widths):
             level, index = level + 1, index // RADIX
-            node = self._sum_of(self._groups.pop((level, index)), level)
+            node = self._sum_of(self._groups.pop((level, index)))
 
     def _place(self, level: int, index: int, node: _Node | None) -> bool:
         """Adds a member to its group, which is named by its sum's place; is the group whole now?"""
@@ -114,14 +113,11 @@ class Combiner:
         group[index] = node
         return len(group) == min(RADIX, self._widths[level] - number * RADIX)
 
-    def _sum_of(self, group: dict[int, _Node | None], level: int) -> _Node | None:
-        """The sum of a whole group, in memory of ours; a member that is absent leaves the others as they are."""
+    def _sum_of(self, group: dict[int, _Node | None]) -> _Node | None:
+        """The sum of a whole group; a member that is absent leaves the others as they are."""
         members = [group[index] for index in sorted(group)]
         present = [member for member in members if member is not None]
         if not present:
             return None
-        out = self._free.pop() if self._free else np.empty_like(present[0][0])
-        add_vectors(members, out)
-        if level > 1:
-            self._free += [vector for vector, _ in present]
-        return out, 1.0
+        first = present[0][0]
+        return add_vectors(members, first if first.flags.writeable else np.empty_like(first)), 1.0

@@ -28,6 +28,16 @@ def make_terms(
     ]
 
 
+def added(terms: list[Term], order: list[int] | None = None) -> CodedResult:
+    """What a combiner makes of copies of the terms, added in this order."""
+    combiner = Combiner(len(terms))
+    for position in order or range(len(terms)):
+        assert not combiner.complete
+        result, weight = terms[position]
+        combiner.add(position, CodedResult(result.gradient.copy(), result.sums), weight)
+    return combiner.total()
+
+
 def exact(terms: list[Term]) -> tuple[list[float], list[float]]:
     """The correctly rounded float64 sums, element by element."""
     gradients = [[weight * float(x) for x in result.gradient] for result, weight in terms]
@@ -54,18 +64,11 @@ def test_the_weighted_sum(count: int, size: int, seed: int) -> None:
 )
 def test_arrival_order_changes_no_bit(count: int, weights: tuple[float, ...], order: random.Random) -> None:
     terms = make_terms(count, 7, weights=weights)
-    combiner, arrivals = Combiner(count), list(range(count))
+    arrivals = list(range(count))
     order.shuffle(arrivals)
-    for position in arrivals:
-        assert not combiner.complete
-        combiner.add(position, *terms[position])
-    streamed = combiner.total()
-
-    in_order = Combiner(count)
-    for position, term in enumerate(terms):
-        in_order.add(position, *term)
-    np.testing.assert_array_equal(streamed.gradient, in_order.total().gradient)
-    np.testing.assert_array_equal(streamed.sums, in_order.total().sums)
+    streamed, in_order = added(terms, arrivals), added(terms)
+    np.testing.assert_array_equal(streamed.gradient, in_order.gradient)
+    np.testing.assert_array_equal(streamed.sums, in_order.sums)
     if 0.0 not in weights:
         np.testing.assert_array_equal(streamed.gradient, combine(terms).gradient)
         np.testing.assert_array_equal(streamed.sums, combine(terms).sums)
@@ -75,10 +78,7 @@ def test_a_vector_of_many_blocks_has_the_bits_of_the_tree() -> None:
     """Blocks, threads and scratch memory are for speed alone."""
     size = 3 * gradients.BLOCK_ELEMENTS + 17
     terms = make_terms(11, size, weights=(1.0, 1.0, 2.0))
-    combiner = Combiner(11)
-    for position, term in enumerate(terms):
-        combiner.add(position, *term)
-    np.testing.assert_array_equal(combine(terms).gradient, combiner.total().gradient)
+    np.testing.assert_array_equal(combine(terms).gradient, added(terms).gradient)
 
 
 def test_256_results_round_less_than_a_running_sum() -> None:
@@ -92,15 +92,20 @@ def test_256_results_round_less_than_a_running_sum() -> None:
     assert error < 0.5 * np.linalg.norm(running - truth) / np.linalg.norm(truth)
 
 
-def test_workers_vectors_are_left_alone() -> None:
-    terms = make_terms(5, 6, weights=(1.0, 2.0))
+def test_combine_leaves_its_terms_alone_and_streaming_what_is_read_only() -> None:
+    terms = make_terms(11, 6, weights=(1.0, 2.0))
+    for result, _ in terms[::2]:
+        result.gradient.flags.writeable = False
     before = [result.gradient.copy() for result, _ in terms]
-    combiner = Combiner(5)
+    totals = [combine(terms), combine(terms[:1])]
+    for (result, _), unchanged in zip(terms, before, strict=True):
+        np.testing.assert_array_equal(result.gradient, unchanged)
+    combiner = Combiner(11)
     for position, term in enumerate(terms):
         combiner.add(position, *term)
-    for total in (combiner.total(), combine(terms), combine(terms[:1])):
+    for total in [*totals, combiner.total()]:
         total.gradient[:] = 7.0
-    for (result, _), unchanged in zip(terms, before, strict=True):
+    for (result, _), unchanged in zip(terms[::2], before[::2], strict=True):
         np.testing.assert_array_equal(result.gradient, unchanged)
 
 
