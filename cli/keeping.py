@@ -18,7 +18,7 @@ from cli.preparation import Prepared, prepare_job
 from orchestrator.api import Materials
 from orchestrator.config import JobConfig
 from orchestrator.disk import DISK, Disk, write_whole
-from orchestrator.errors import GradmuxError
+from orchestrator.errors import GradmuxError, RunStopped
 from orchestrator.job_file import parse_job
 from orchestrator.runs.life import FolderError, new_store_name
 from orchestrator.runs.materials import KEPT_BYTES, Rows, keep, kept
@@ -60,8 +60,10 @@ def nothing_left_of_refused(paths: RunPaths) -> Iterator[None]:
     """A new run whose backend refuses it before anything is invoked leaves no folder: there is nothing to resume."""
     try:
         yield
+    except RunStopped:
+        raise
     except GradmuxError:
-        if not paths.record.exists():
+        if not paths.record.exists() or paths.record.stat().st_size == 0:
             shutil.rmtree(paths.folder, ignore_errors=True)
         raise
 

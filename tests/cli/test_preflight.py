@@ -84,3 +84,15 @@ def test_a_function_is_billed_as_it_is_and_not_as_the_job_says(caplog: pytest.Lo
         billed = billed_as(ScriptedDoor({"lambda.get_function": {"Configuration": configuration}}), CLUSTER)
     assert billed == Billed(3008, arm=True)
     assert "the function has 3008 MB, and is billed so; the job says cluster.memory_mb = 2048" in caplog.text
+
+
+def test_a_job_for_a_function_that_is_not_there_leaves_no_run(
+    new_account: Emulator, gradmux: Gradmux, tmp_path: Path
+) -> None:
+    (tmp_path / "small_models.py").write_text(MODELS)
+    (tmp_path / "job.toml").write_text(JOB)
+    fitting = f"cluster={{backend='aws', bucket='far-away', workers={LIMIT}, concurrency={LIMIT}, function='nobody'}}"
+    ran = gradmux("submit", tmp_path / "job.toml", "--set", GC, "--set", fitting)
+    assert ran.code == 3, ran.err
+    assert "nobody" in ran.err
+    assert gradmux("list", "--json").document["runs"] == []
