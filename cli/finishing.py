@@ -73,12 +73,12 @@ def _finish_models(
 
 
 def _evaluation(trainer: TorchTrainer, model: int, name: str, rows: Dataset) -> dict[str, float]:
-    """What is finite of loss and accuracy; a warning says why something is missing."""
+    """What is finite of loss and accuracy; the log says why something is missing."""
     try:
         told = trainer.evaluate(model, rows)
     except Exception as error:  # the user's own model and loss may raise anything
         reason = f"{type(error).__name__}: {first_line(error)}"
-        log.warning("model %r could not be evaluated, its weights are saved: %s", name, reason)
+        log.error("model %r could not be evaluated, its weights are saved: %s", name, reason)
         return {}
     figures = {"loss": told.loss, **({} if told.accuracy is None else {"accuracy": told.accuracy})}
     if not isfinite(told.loss):

@@ -45,7 +45,8 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
                 going_on = f"`gradmux resume {paths.run}`"
                 console.print(f"{paths.run} can go on: {going_on}")
                 if console.quiet and going_on[:-1] not in str(stopped):
-                    stopped.args = (f"{stopped}; {going_on} goes on",)  # the one line that is said
+                    line, newline, stack = str(stopped).partition("\n")
+                    stopped.args = (f"{line}; {going_on} goes on{newline}{stack}",)  # all that is said
                 raise
             except KeyboardInterrupt:
                 click.echo(f"{paths.run} was left at once: `gradmux resume {paths.run}` goes on", err=True)

@@ -55,6 +55,11 @@ def nan_loss(output, target):
 def nan_later(output, target):
     return nn.functional.cross_entropy(output, target, reduction="sum") * (1 if len(target) < 8 else float("nan"))
 
+def refuses_later(output, target):
+    if len(target) >= 8:
+        raise IndexError("too many for me")
+    return nn.functional.cross_entropy(output, target, reduction="none")
+
 def by_class(output, target):
     return output.sum(0)
 
@@ -72,6 +77,7 @@ MISTAKES = [
     ("data.train=junk.npz", "junk.npz: cannot be read"),
     ("data.train=narrow.npz", "model 'a' cannot be trained on x float32 (4, 5)"),
     ("data.train=holes.npz", "row 0 holds NaN"),
+    ("data.train=eleventh.npz", "model 'a' cannot be trained on label 10 (row 10), has 10 outputs"),
     ("models.1.factory=small_models:raises", "model 'b': its factory raised ValueError: no size"),
     ("models.1.factory=small_models:leaves", "model 'b': its factory raised SystemExit"),
     ("models.1.factory=small_models:mpl", "small_models has no 'mpl', did you mean 'mlp'?"),
@@ -141,12 +147,13 @@ def test_a_loss_that_becomes_nan_stops_the_run_in_one_line(shell: CommandLine) -
     assert_told(ended, RESUMABLE, "NonFiniteResult")
 
 
-def test_a_row_that_the_loss_refuses_is_told_with_the_users_own_stack(shell: CommandLine) -> None:
-    """Row 10 and on have a class that the model lacks: nobody sees that before a worker does."""
-    ended = shell.run("submit", "job.toml", "-q", "--set", "data.train=eleventh.npz")
+def test_what_only_workers_are_refused_is_told_with_the_users_own_stack(shell: CommandLine) -> None:
+    """A loss that takes the few rows it is tried with."""
+    ended = shell.run("submit", "job.toml", "-q", "--set", "training.loss=small_models:refuses_later")
     assert (ended.code, ended.out) == (RESUMABLE, "")
     first, *stack = ended.err.splitlines()
     assert "model 'a', step 0 failed" in first
-    assert "IndexError: Target 10 is out of bounds" in first
+    assert "IndexError: too many for me" in first
+    assert first.endswith("; `gradmux resume small-1` goes on")
     assert "Traceback" not in ended.err
     assert all(line.startswith("gradmux:  ") for line in stack), "where it happened, indented"
