@@ -37,7 +37,8 @@ def spell_otherwise(*streams: Any) -> None:
     codecs.register_error(SPELLED, _spell)
     for stream in streams:
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors=SPELLED)
+            with suppress(OSError):  # of a file once, and a terminal since: it cannot be sought in, and stays as it is
+                stream.reconfigure(errors=SPELLED)
 
 
 class Checked:
