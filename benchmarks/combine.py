@@ -14,7 +14,7 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -48,24 +48,30 @@ def at_once(workers: int, parameters: int) -> tuple[float, float]:
 
 
 def arriving(workers: int, parameters: int, hold: bool) -> tuple[float, float]:
-    """(seconds that combining took in all, the best of several; MB by which memory grew at most)."""
+    """(seconds that combining took in all, the best of several; MB by which memory grew as results came and went)."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    taken_s = min(arrive(workers, parameters, hold) for _ in range(REPEATS))
-    return taken_s, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    arrive(made(workers, parameters), workers, hold)
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return min(arrive(iter(list(made(workers, parameters))), workers, hold) for _ in range(REPEATS)), grown_mb
 
 
-def arrive(workers: int, parameters: int, hold: bool) -> float:
-    """Seconds for all results, which are made one after the other."""
-    order = np.random.default_rng(0).permutation(workers).tolist()
+def made(workers: int, parameters: int) -> Iterator[tuple[int, CodedResult]]:
+    """All results, in random order, each made when it is asked for."""
+    for index in np.random.default_rng(0).permutation(workers).tolist():
+        yield index, CodedResult(np.full(parameters, 1.0 + index, np.float32), SUMS)
+
+
+def arrive(results: Iterator[tuple[int, CodedResult]], workers: int, hold: bool) -> float:
+    """Seconds that combining takes, one result after the other; to make them is not counted."""
     sums, held, taken_s = StreamedSums(), {}, 0.0
-    for index in order:
-        result = CodedResult(np.full(parameters, 1.0 + index, np.float32), SUMS)
+    for index, result in results:
         start = time.perf_counter()
         if hold:
             held[index] = result
         else:
             sums.add(Place(0, index, workers), result)
         taken_s += time.perf_counter() - start
+        del result
     start = time.perf_counter()
     total = combine([(held[index], 1.0) for index in range(workers)]) if hold else sums.take(0)
     taken_s += time.perf_counter() - start

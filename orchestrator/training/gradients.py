@@ -68,10 +68,10 @@ def add_vectors(terms: Sequence[tuple[Vector, float] | None], total: Vector) -> 
             total[lo:hi] = block
             scratch.give(block)
 
-    if lanes == 1:
-        add_lane(0)
-    else:
-        list(_threads().map(add_lane, range(lanes)))  # numpy adds without the GIL
+    others = [_threads().submit(add_lane, lane) for lane in range(1, lanes)]  # numpy adds without the GIL
+    add_lane(0)
+    for other in others:
+        other.result()
     return total
 
 

@@ -14,8 +14,8 @@ from lambda_worker.summation import Vector
 from orchestrator.schemes.asks import Place
 from orchestrator.training.gradients import CodedResult, Kind, add_vectors, check_alike, kind_of
 
-RADIX = 8
-"""a power of two: such a group is a subtree of the whole tree"""
+RADIX = 16
+"""A power of two: such a group is a subtree of the whole tree. Fewer would wait less, and move more memory."""
 _Node = tuple[Vector, float]
 """a vector, and its weight in the sum"""
 
@@ -41,7 +41,7 @@ class StreamedSums:
 class Combiner:
     """The same sum, term by term in any order, with the same bits: position i is the i-th term of `combine`.
 
-    In random order about two thirds of the vectors wait at worst; terms in canonical order leave RADIX on each level.
+    In random order three quarters of the vectors wait at worst; terms in canonical order leave RADIX on each level.
     No vector is copied: the sum of a group takes the memory of its first one, unless that is read-only.
     """
 

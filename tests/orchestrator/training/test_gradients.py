@@ -58,7 +58,7 @@ def test_the_weighted_sum(count: int, size: int, seed: int) -> None:
 
 
 @given(
-    count=st.integers(1, 200),
+    count=st.integers(1, 300),
     weights=st.sampled_from([(1.0,), (1.0, 0.5, -3.0), (1.0, 0.0, 1.0)]),
     order=st.randoms(use_true_random=False),
 )
@@ -109,7 +109,7 @@ def test_combine_leaves_its_terms_alone_and_streaming_what_is_read_only() -> Non
         np.testing.assert_array_equal(result.gradient, unchanged)
 
 
-def test_canonical_order_keeps_few_vectors_and_random_order_about_two_thirds() -> None:
+def test_canonical_order_keeps_few_vectors_and_random_order_about_three_quarters() -> None:
     terms = make_terms(256, 1)
 
     def most_held(order: list[int]) -> int:
@@ -121,8 +121,8 @@ def test_canonical_order_keeps_few_vectors_and_random_order_about_two_thirds() -
 
     shuffled = list(range(256))
     random.Random(1).shuffle(shuffled)
-    assert most_held(list(range(256))) <= 20
-    assert most_held(shuffled) <= 0.72 * 256
+    assert most_held(list(range(256))) <= 31
+    assert most_held(shuffled) <= 0.82 * 256
 
 
 def test_terms_of_weight_zero_do_not_count_even_when_not_finite() -> None:
