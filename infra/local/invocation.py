@@ -9,6 +9,7 @@ Knows Lambda's rules, not HTTP's: `endpoint.py` is the caller. Read next: `runne
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -162,9 +163,9 @@ class Invoker:
         return self.config.delays.delay_s(at.round, at.worker, at.attempt, at.early_load)
 
     async def _until(self, when: float) -> None:
-        """Never returns early, even if the loop's timers do."""
+        """Never returns early, even if the loop's timers do, which count whole milliseconds."""
         while (left := when - self._loop.time()) > 0:
-            await asyncio.sleep(left)
+            await asyncio.sleep(math.ceil(round(left * 1e3, 6)) / 1e3)
 
     def _finish(self, call: Call, run: Run, sandbox: Sandbox | None, cold: bool) -> Answer:
         """Accounts for the call and writes its log tail."""

@@ -9,6 +9,7 @@ answer means. Knows neither schemes nor tensors. Read next: `replies.py`.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -229,11 +230,12 @@ class LambdaFleet:
     async def _climb(self) -> None:
         """Counts one more call, as soon as it would not grow the function faster than AWS lets it.
 
-        In order, and only the first one watches the clock: thousands that all did would keep the event loop busy.
+        In order, and only the first one watches the clock, whose timers count whole milliseconds: thousands that all
+        did, or one that slept less, would keep the event loop busy.
         """
         async with self._climbing:
             while (wait_s := self._ramp.wait_s(self._running + 1, self.now())) > 0:
-                await asyncio.sleep(wait_s)
+                await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)
             self._running += 1
 
     async def _ask(self, body: bytes, target: Target, patience: Patience) -> Answer:
