@@ -33,6 +33,10 @@ REFUSING = {
 }
 
 
+ROUNDING_S = 1e-9
+"""Instants that are so near are the same."""
+
+
 class Invoker:
     """Decides on every call. Its configuration may be replaced between calls, as far as delays and faults go."""
 
@@ -164,8 +168,8 @@ class Invoker:
 
     async def _until(self, when: float) -> None:
         """Never returns early, even if the loop's timers do, which count whole milliseconds."""
-        while (left := when - self._loop.time()) > 0:
-            await asyncio.sleep(math.ceil(round(left * 1e3, 6)) / 1e3)
+        while (left := when - self._loop.time()) > ROUNDING_S:
+            await asyncio.sleep(math.ceil((left - ROUNDING_S) * 1e3) / 1e3)
 
     def _finish(self, call: Call, run: Run, sandbox: Sandbox | None, cold: bool) -> Answer:
         """Accounts for the call and writes its log tail."""
