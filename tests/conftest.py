@@ -6,14 +6,18 @@ Generated examples are the same in every run; `EXPLORE=1 make test ARGS="-k ..."
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 PROJECT = Path(__file__).resolve().parent.parent
+OURS = ("orchestrator", "infra", "cli")
+"""loggers that commands set up"""
 
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("repeatable", parent=settings.get_profile("explore"), derandomize=True)
@@ -38,6 +42,16 @@ def _no_cloud_account(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(nowhere / "config"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_before() -> Iterator[None]:
+    """A command that was called with -q in this process does not silence the warnings of the next test."""
+    before = [(logger, logger.level, logger.handlers[:]) for logger in map(logging.getLogger, OURS)]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")
