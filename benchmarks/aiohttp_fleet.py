@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from orchestrator.fleets.http_reader import Bodies, Response
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.fleets.signing import Target
+from gradmux.orchestrator.fleets.http_reader import Bodies, Response
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.fleets.signing import Target
 
 
 class AiohttpClient:

@@ -28,20 +28,20 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from benchmarks.schemes_on_profiles import FOLDER, Condition, conditions, mean
-from orchestrator import Job, Model, train
-from orchestrator.auto import AutoJob, Choice, Pilot
-from orchestrator.auto.simulated import AutoSimulation, simulate_auto
-from orchestrator.delays import DelayProfile, generate, save_profile
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Limits
-from orchestrator.record import Line
-from orchestrator.results import RunResult
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.simulate import Simulation, SimulationOptions, simulate
-from orchestrator.tune import SCHEMES, TuneOptions, tune
-from orchestrator.tune.material import prepare
-from orchestrator.tune.options import FITTING
-from orchestrator.tune.search import batches, rank, try_all
+from gradmux import Job, Model, train
+from gradmux.orchestrator.auto import AutoJob, Choice, Pilot
+from gradmux.orchestrator.auto.simulated import AutoSimulation, simulate_auto
+from gradmux.orchestrator.delays import DelayProfile, generate, save_profile
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Limits
+from gradmux.orchestrator.record import Line
+from gradmux.orchestrator.results import RunResult
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
+from gradmux.orchestrator.tune import SCHEMES, TuneOptions, tune
+from gradmux.orchestrator.tune.material import prepare
+from gradmux.orchestrator.tune.options import FITTING
+from gradmux.orchestrator.tune.search import batches, rank, try_all
 
 WORKERS = 64
 REAL_WORKERS, REAL_CONCURRENCY = 16, 64

@@ -22,26 +22,26 @@ import numpy as np
 from torch import nn
 
 from benchmarks.replies import session_of
-from infra.local import Emulator, EmulatorConfig
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop
-from orchestrator.policies import Earliest, Limits
-from orchestrator.ports import Trainer
-from orchestrator.record import MemoryRecord
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context
-from orchestrator.store import Keys, S3Store
-from orchestrator.training.cloud_sum import CloudSums, CloudTrainer, Setting
-from orchestrator.training.data import Dataset, put_dataset
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.order import BatchOrder
-from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
-from orchestrator.training.stored import Shelf
-from orchestrator.training.streamed_sums import StreamedSums
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.infra.local import Emulator, EmulatorConfig
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.ports import Trainer
+from gradmux.orchestrator.record import MemoryRecord
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context
+from gradmux.orchestrator.store import Keys, S3Store
+from gradmux.orchestrator.training.cloud_sum import CloudSums, CloudTrainer, Setting
+from gradmux.orchestrator.training.data import Dataset, put_dataset
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.order import BatchOrder
+from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
+from gradmux.orchestrator.training.stored import Shelf
+from gradmux.orchestrator.training.streamed_sums import StreamedSums
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 BUCKET = "large-models"
 Body = TypeVar("Body", bytes, memoryview)

@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from orchestrator.schemes.asks import Place
-from orchestrator.training.gradients import THREADS, CodedResult, combine
-from orchestrator.training.streamed_sums import StreamedSums
+from gradmux.orchestrator.schemes.asks import Place
+from gradmux.orchestrator.training.gradients import THREADS, CodedResult, combine
+from gradmux.orchestrator.training.streamed_sums import StreamedSums
 
 MOST = 1.5
 REPEATS = 7

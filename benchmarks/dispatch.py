@@ -30,12 +30,12 @@ from urllib.parse import urlsplit
 from benchmarks.aiohttp_fleet import AiohttpFleet
 from benchmarks.light_lambda import RUN, Requests, invocations, light_lambda
 from benchmarks.peers import PEERS, peers_python, time_of
-from orchestrator.fleets.boto3_fleet import Boto3Fleet
-from orchestrator.fleets.calling import Function, request_body
-from orchestrator.fleets.http_dial import allow_descriptors
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.fleets.warming import memory_settled
-from orchestrator.store import MemoryStore
+from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
+from gradmux.orchestrator.fleets.calling import Function, request_body
+from gradmux.orchestrator.fleets.http_dial import allow_descriptors
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.fleets.warming import memory_settled
+from gradmux.orchestrator.store import MemoryStore
 
 DELAY_S = 0.3
 BOUNDS = {256: 1 / 5, 1000: 1 / 8}

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orchestrator.delays import DelayProfile, generate
-from orchestrator.evaluate import Batch, Evaluator, Setting, grids
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Earliest, Limits, Mu
-from orchestrator.simulate import SimulationOptions, simulate
-from orchestrator.tune import TuneOptions, tune
+from gradmux.orchestrator.delays import DelayProfile, generate
+from gradmux.orchestrator.evaluate import Batch, Evaluator, Setting, grids
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Earliest, Limits, Mu
+from gradmux.orchestrator.simulate import SimulationOptions, simulate
+from gradmux.orchestrator.tune import TuneOptions, tune
 
 PUBLISHED_PER_S = 110
 """the published simulator's speed, as measured elsewhere and quoted in docs; it is not run here"""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lambda_worker.contract import Reply, Result, encode_result, reply_json
+from gradmux.lambda_worker.contract import Reply, Result, encode_result, reply_json
 
 
 @lru_cache

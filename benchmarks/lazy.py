@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.distances import RecordedDistances
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop
-from orchestrator.policies import Earliest, Limits
-from orchestrator.ports import Invocation, StepResult
-from orchestrator.record import Decoded, MemoryRecord
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context, FloatArray, Key, Params
+from gradmux.orchestrator.distances import RecordedDistances
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.ports import Invocation, StepResult
+from gradmux.orchestrator.record import Decoded, MemoryRecord
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Key, Params
 
 SHARDS, ROWS, ACCURACY, MOST_ROUNDS = 9, 50, 1e-8, 400
 QUOTED = {"plain descent": "20 / 180", "lag-ps": "50 / 85", "lag-wk": "43 / 82"}

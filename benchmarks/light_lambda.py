@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from lambda_worker.contract import (
+from gradmux.lambda_worker.contract import (
     Chunk,
     Reply,
     ReplyMode,
@@ -31,9 +31,9 @@ from lambda_worker.contract import (
     encode_result,
     reply_json,
 )
-from orchestrator.fleets.http_dial import allow_descriptors
-from orchestrator.ports import Invocation
-from orchestrator.schemes import scheme
+from gradmux.orchestrator.fleets.http_dial import allow_descriptors
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.schemes import scheme
 
 RUN = "bench"
 LENGTH = re.compile(rb"[Cc]ontent-[Ll]ength: (\d+)")

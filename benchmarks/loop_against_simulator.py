@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from orchestrator import Job, Model, train
-from orchestrator.delays import DelayProfile, from_record, generate
-from orchestrator.delays.formats import save_profile
-from orchestrator.policies import Limits
-from orchestrator.schemes.registry import get, parse_params
-from orchestrator.simulate import Simulation, SimulationOptions, simulate
+from gradmux import Job, Model, train
+from gradmux.orchestrator.delays import DelayProfile, from_record, generate
+from gradmux.orchestrator.delays.formats import save_profile
+from gradmux.orchestrator.policies import Limits
+from gradmux.orchestrator.schemes.registry import get, parse_params
+from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
 
 WORKERS, MODELS = 64, 4
 MOST = 1.05

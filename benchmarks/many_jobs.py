@@ -23,10 +23,10 @@ from typing import Protocol
 
 import boto3
 
-from infra.local import DelayPlan, Emulator, EmulatorConfig
-from orchestrator.delays import generate
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.status import RunStatus, State, status_of
+from gradmux.infra.local import DelayPlan, Emulator, EmulatorConfig
+from gradmux.orchestrator.delays import generate
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.status import RunStatus, State, status_of
 
 BUCKET = "many-jobs"
 JOB = """
@@ -47,7 +47,7 @@ batch_size = 256
 steps = {steps}
 [[models]]
 name = "mlp"
-factory = "cli.demo.models:mlp"
+factory = "gradmux.cli.demo.models:mlp"
 args = {{ hidden = 16 }}
 optimizer = {{ name = "Adam", lr = 1e-2 }}
 [sweep]
@@ -85,7 +85,7 @@ class Submission(Protocol):
 def submit(folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> Submission:
     """`gradmux WORDS` on its way."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from cli.main import main; main()", *words],
+        [sys.executable, "-c", "from gradmux.cli.main import main; main()", *words],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,

@@ -24,12 +24,12 @@ from benchmarks.schemes_on_profiles import (
     conditions,
     mean,
 )
-from orchestrator.errors import ConfigError
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Backup, Limits
-from orchestrator.schemes.overlapping import OverlappingScheme
-from orchestrator.schemes.registry import register
-from orchestrator.schemes.scheme import (
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Backup, Limits
+from gradmux.orchestrator.schemes.overlapping import OverlappingScheme
+from gradmux.orchestrator.schemes.registry import register
+from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     Context,
     Decoding,
@@ -42,7 +42,7 @@ from orchestrator.schemes.scheme import (
     StragglerModel,
     Task,
 )
-from orchestrator.simulate import Simulation, SimulationOptions, simulate
+from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
 
 MODELS = 4
 NEVER = Backup(share=None, slack=None)

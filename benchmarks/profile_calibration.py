@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.delays import PRESETS, DelayProfile, generate, load_profile
-from orchestrator.delays.statistics import ProfileSummary, summarise
+from gradmux.orchestrator.delays import PRESETS, DelayProfile, generate, load_profile
+from gradmux.orchestrator.delays.statistics import ProfileSummary, summarise
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "profiles"
 COUNTERPARTS = {

@@ -21,14 +21,14 @@ from typing import Any
 import botocore.session
 
 from benchmarks.light_lambda import RUN, Requests, invocations
-from infra.local import Emulator, EmulatorConfig
-from lambda_worker.contract import Request
-from orchestrator.aws import new_session
-from orchestrator.fleets.boto3_fleet import Boto3Fleet
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.ports import Invocation
-from orchestrator.store import MemoryStore
+from gradmux.infra.local import Emulator, EmulatorConfig
+from gradmux.lambda_worker.contract import Request
+from gradmux.orchestrator.aws import new_session
+from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.store import MemoryStore
 
 NOTHING, LARGE = 16, 975_000
 """bytes of a result; base64 makes 1.3 MB of the second"""

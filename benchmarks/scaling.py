@@ -19,18 +19,18 @@ from statistics import median
 from typing import Any
 
 from benchmarks.light_lambda import RUN, Requests, light_lambda
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.http_dial import allow_descriptors
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop
-from orchestrator.policies import Earliest, Limits
-from orchestrator.record import Decoded, MemoryRecord
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.registry import build_scheme, get, parse_params
-from orchestrator.schemes.scheme import Context
-from orchestrator.simulate import NoTrainer
-from orchestrator.store import MemoryStore
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.http_dial import allow_descriptors
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.record import Decoded, MemoryRecord
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.registry import build_scheme, get, parse_params
+from gradmux.orchestrator.schemes.scheme import Context
+from gradmux.orchestrator.simulate import NoTrainer
+from gradmux.orchestrator.store import MemoryStore
 
 WORKERS = (64, 256, 1000, 4000)
 MOST_GROWTH = 2.0

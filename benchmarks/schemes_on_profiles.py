@@ -31,14 +31,14 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.delays import PRESETS, DelayProfile, generate, load_profile
-from orchestrator.delays.load_fit import fit_load
-from orchestrator.evaluate import Batch, Chance, Evaluator, Setting
-from orchestrator.evaluate.grids import for_tuning
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Limits, Mu
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.simulate import SimulationOptions, simulate
+from gradmux.orchestrator.delays import PRESETS, DelayProfile, generate, load_profile
+from gradmux.orchestrator.delays.load_fit import fit_load
+from gradmux.orchestrator.evaluate import Batch, Chance, Evaluator, Setting
+from gradmux.orchestrator.evaluate.grids import for_tuning
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.simulate import SimulationOptions, simulate
 
 FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "profiles"
 WORKERS = CONCURRENCY = 256

@@ -28,14 +28,14 @@ from typing import Any
 
 import psutil
 
-from infra.local import AdminClient, EmulatorError
-from orchestrator.disk import write_whole
-from orchestrator.record import Header, read_record
-from orchestrator.runs.history import DONE, read_history
-from orchestrator.runs.life import last_life
-from orchestrator.runs.lock import is_held
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.status import State, status_of
+from gradmux.infra.local import AdminClient, EmulatorError
+from gradmux.orchestrator.disk import write_whole
+from gradmux.orchestrator.record import Header, read_record
+from gradmux.orchestrator.runs.history import DONE, read_history
+from gradmux.orchestrator.runs.life import last_life
+from gradmux.orchestrator.runs.lock import is_held
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.status import State, status_of
 
 MODELS = """
 from torch import nn
@@ -130,7 +130,7 @@ class Tally:
 
 def gradmux(*words: str) -> dict[str, Any] | None:
     """Runs one command line; its JSON document, or None when it failed (which a run that is just ending may)."""
-    code = "from cli.main import main; main()"
+    code = "from gradmux.cli.main import main; main()"
     ran = subprocess.run(
         [sys.executable, "-c", code, *words, "--json"], capture_output=True, text=True, check=False, timeout=300
     )

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
-from lambda_worker.buffers import decode_result, encode_result
-from orchestrator.errors import ConfigError, GradmuxError
-from orchestrator.schemes.codes import CODES, Code, Combination, make_code
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.training.gradients import CodedResult, combine
+from gradmux.lambda_worker.buffers import decode_result, encode_result
+from gradmux.orchestrator.errors import ConfigError, GradmuxError
+from gradmux.orchestrator.schemes.codes import CODES, Code, Combination, make_code
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.training.gradients import CodedResult, combine
 
 WORKERS, STRAGGLERS = (16, 64, 256, 1000), (1, 3, 15, 60)
 WIRES = ("float64", "float32", "float16")

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import peers_python, run_program
-from infra.closed_session import closed_session
-from infra.local import Emulator, EmulatorConfig
+from gradmux.infra.closed_session import closed_session
+from gradmux.infra.local import Emulator, EmulatorConfig
 
 BUCKET, REGION = "bench", "us-east-1"
 SMALL, LARGE = 4 << 10, 4 << 20
@@ -79,7 +79,7 @@ def operations(kind: str, url: str, size: int) -> dict[str, Callable[[str], Any]
     """What one client does with one key."""
     part, data = size // PARTS, bytes(size)
     if kind == "ours":
-        from orchestrator.store import S3Store
+        from gradmux.orchestrator.store import S3Store
 
         store = S3Store(BUCKET, endpoint_url=url, session=closed_session(REGION))
         return {

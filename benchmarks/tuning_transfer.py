@@ -24,14 +24,14 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.delays import DelayProfile, load_profile
-from orchestrator.delays.load_fit import fit_load
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.tune import Choice, TuneOptions, tune
-from orchestrator.tune.fitting import play_fitting
-from orchestrator.tune.material import prepare
-from orchestrator.tune.options import FITTING
-from orchestrator.tune.search import Tried, batches, try_all
+from gradmux.orchestrator.delays import DelayProfile, load_profile
+from gradmux.orchestrator.delays.load_fit import fit_load
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.tune import Choice, TuneOptions, tune
+from gradmux.orchestrator.tune.fitting import play_fitting
+from gradmux.orchestrator.tune.material import prepare
+from gradmux.orchestrator.tune.options import FITTING
+from gradmux.orchestrator.tune.search import Tried, batches, try_all
 
 FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "profiles"
 MODELS, CONCURRENCY = 4, 256

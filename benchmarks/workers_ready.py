@@ -18,7 +18,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from infra.local import Emulator, EmulatorConfig
+from gradmux.infra.local import Emulator, EmulatorConfig
 
 NAIVE_PROCESSES = 2
 CALLERS = 16

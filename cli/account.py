@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
-from cli.options import Settings
-from cli.output import stderr, stdout
-from infra.aws.door import BotoDoor
-from infra.aws.errors import AwsError, SettingsError, StepFailed
-from infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, EmptyBucket, Plan, Step, Wait
-from orchestrator.aws import new_session
-from orchestrator.errors import ConfigError, GradmuxError, PreflightError
+from gradmux.cli.options import Settings
+from gradmux.cli.output import stderr, stdout
+from gradmux.infra.aws.door import BotoDoor
+from gradmux.infra.aws.errors import AwsError, SettingsError, StepFailed
+from gradmux.infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, EmptyBucket, Plan, Step, Wait
+from gradmux.orchestrator.aws import new_session
+from gradmux.orchestrator.errors import ConfigError, GradmuxError, PreflightError
 
 if TYPE_CHECKING:
-    from infra.aws.execute import OnStep
+    from gradmux.infra.aws.execute import OnStep
 
 
 @contextmanager

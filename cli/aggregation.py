@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cli.preparation import Prepared
-from orchestrator.ports import Sums, Trainer
-from orchestrator.training.cloud_sum import CloudSums, CloudTrainer, ReadsMany, Send, Setting, pays
-from orchestrator.training.stored import Shelf
-from orchestrator.training.streamed_sums import StreamedSums
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.ports import Sums, Trainer
+from gradmux.orchestrator.training.cloud_sum import CloudSums, CloudTrainer, ReadsMany, Send, Setting, pays
+from gradmux.orchestrator.training.stored import Shelf
+from gradmux.orchestrator.training.streamed_sums import StreamedSums
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 
 @dataclass(frozen=True, slots=True)

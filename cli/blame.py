@@ -13,14 +13,14 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.schemes.scheme import SchemeInfo
+    from gradmux.orchestrator.schemes.scheme import SchemeInfo
 
-OURS = ("orchestrator", "cli", "infra", "lambda_worker")
+OURS = "gradmux"
 
 
 def blame(error: Exception) -> str:
     """One line that names the scheme, the exception and the line that raised it; empty when no scheme has."""
-    registry = sys.modules.get("orchestrator.schemes.registry")
+    registry = sys.modules.get("gradmux.orchestrator.schemes.registry")
     if registry is None:
         return ""
     names = _foreign(registry.REGISTRY.values())
@@ -51,7 +51,7 @@ def _foreign(infos: Iterable[SchemeInfo]) -> dict[str, list[str]]:
     for info in infos:
         module = getattr(info.build, "__module__", None) or ""
         package = module.partition(".")[0]
-        if package and package not in OURS:
+        if package and package != OURS:
             found.setdefault(package, []).append(info.name)
     return found
 

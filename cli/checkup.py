@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.account import open_account
-from cli.places import BUCKET, REGION, emulator_errors, open_bucket, start_emulator
-from cli.trust import distrust, files_of_job
-from infra.aws.doctor import Finding, Needs
-from infra.aws.doctor.finding import failure, warning, well
-from infra.aws.door import BotoDoor, Door
-from infra.aws.errors import NO_REGION
-from infra.aws.observe import find_stack
-from infra.local import Emulator, EmulatorConfig, detached
-from orchestrator.config import JobConfig
-from orchestrator.errors import ConfigError, PreflightError
+from gradmux.cli.account import open_account
+from gradmux.cli.places import BUCKET, REGION, emulator_errors, open_bucket, start_emulator
+from gradmux.cli.trust import distrust, files_of_job
+from gradmux.infra.aws.doctor import Finding, Needs
+from gradmux.infra.aws.doctor.finding import failure, warning, well
+from gradmux.infra.aws.door import BotoDoor, Door
+from gradmux.infra.aws.errors import NO_REGION
+from gradmux.infra.aws.observe import find_stack
+from gradmux.infra.local import Emulator, EmulatorConfig, detached
+from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.errors import ConfigError, PreflightError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ def look_at_job(path: Path, config: JobConfig) -> tuple[list[Finding], int | Non
 
 
 def _largest_model(config: JobConfig, folder: Path) -> int:
-    from cli.memory import largest_bytes
-    from cli.preparation import prepare_job
-    from orchestrator.api import Materials
-    from orchestrator.training.models import prepare
+    from gradmux.cli.memory import largest_bytes
+    from gradmux.cli.preparation import prepare_job
+    from gradmux.orchestrator.api import Materials
+    from gradmux.orchestrator.training.models import prepare
 
     prepared = prepare_job(config, Materials(), folder, open_bucket)
     return largest_bytes(prepare(plan).module for plan in prepared.models)

@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.errors import GradmuxError
-from orchestrator.runs.life import last_life, next_epoch
-from orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.runs.life import last_life, next_epoch
+from gradmux.orchestrator.runs.paths import RunPaths
 
 START_S = 120.0
 LOOK_S = 0.05
@@ -57,7 +57,7 @@ def run_detached(paths: RunPaths) -> Detached:
     with paths.log.open("ab") as log:
         said_before = log.tell()
         process = subprocess.Popen(
-            [sys.executable, "-c", "from cli.main import main; main()", *words],
+            [sys.executable, "-c", "from gradmux.cli.main import main; main()", *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-from cli.preparation import Prepared
-from orchestrator.disk import write_whole
-from orchestrator.errors import Diverged, TaskFailed
-from orchestrator.runs.paths import RunPaths
-from orchestrator.training.checkpoint import save_weights
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.disk import write_whole
+from gradmux.orchestrator.errors import Diverged, TaskFailed
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.training.checkpoint import save_weights
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 NOT_FINITE = re.compile(r"NonFiniteResult: job (\d+)")
 """what a worker says of a loss or gradient that is NaN or infinite"""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cli.estimating import Estimate
-from cli.options import Settings
-from cli.output import facts, print_json, stdout
-from cli.preparation import Prepared
+from gradmux.cli.estimating import Estimate
+from gradmux.cli.options import Settings
+from gradmux.cli.output import facts, print_json, stdout
+from gradmux.cli.preparation import Prepared
 
 
 def tell_plan(settings: Settings, prepared: Prepared, estimate: Estimate | str) -> None:

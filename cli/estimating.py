@@ -14,21 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from cli.policy import auto_job
-from cli.preparation import Prepared
-from cli.profiles import find_profile
-from cli.trial import Share, Trial, try_shares
-from orchestrator.auto import Pilot
-from orchestrator.config import ClusterConfig, JobConfig
-from orchestrator.delays import GENERATORS
-from orchestrator.errors import RunStopped
-from orchestrator.estimate import Bill, Calls, Seen, Storing, Work, bill, play
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel
-from orchestrator.jobs import JobPlan
-from orchestrator.prices import Prices
-from orchestrator.record import Header, Line, MemoryRecord
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.training.cloud_sum import slices_of
+from gradmux.cli.policy import auto_job
+from gradmux.cli.preparation import Prepared
+from gradmux.cli.profiles import find_profile
+from gradmux.cli.trial import Share, Trial, try_shares
+from gradmux.orchestrator.auto import Pilot
+from gradmux.orchestrator.config import ClusterConfig, JobConfig
+from gradmux.orchestrator.delays import GENERATORS
+from gradmux.orchestrator.errors import RunStopped
+from gradmux.orchestrator.estimate import Bill, Calls, Seen, Storing, Work, bill, play
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.prices import Prices
+from gradmux.orchestrator.record import Header, Line, MemoryRecord
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.training.cloud_sum import slices_of
 
 MOST_CALLS = 30_000
 """So many calls are played, which takes about a second; what is left of a longer run is taken to cost as much."""

@@ -9,17 +9,17 @@ import json
 import logging
 from math import isfinite
 
-from cli.preparation import Prepared
-from orchestrator.api import Trained
-from orchestrator.disk import write_whole
-from orchestrator.results import ModelResult, RunResult
-from orchestrator.runs.history import History, read_history
-from orchestrator.runs.paths import RunPaths
-from orchestrator.schemes.scheme import Params
-from orchestrator.training.checkpoint import save_weights
-from orchestrator.training.code import first_line
-from orchestrator.training.data import Dataset
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.api import Trained
+from gradmux.orchestrator.disk import write_whole
+from gradmux.orchestrator.results import ModelResult, RunResult
+from gradmux.orchestrator.runs.history import History, read_history
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.schemes.scheme import Params
+from gradmux.orchestrator.training.checkpoint import save_weights
+from gradmux.orchestrator.training.code import first_line
+from gradmux.orchestrator.training.data import Dataset
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 log = logging.getLogger(__name__)
 

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Settings
-from cli.output import stderr
+from gradmux.cli.options import Settings
+from gradmux.cli.output import stderr
 
 if TYPE_CHECKING:
-    from cli.preparation import Prepared
-    from orchestrator.results import RunResult
-    from orchestrator.runs.paths import RunPaths
+    from gradmux.cli.preparation import Prepared
+    from gradmux.orchestrator.results import RunResult
+    from gradmux.orchestrator.runs.paths import RunPaths
 
 
 def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int | None = None) -> RunResult:
     """Trains to the end. Ctrl-C once saves and leaves, twice leaves. `epoch`: the life's number, if it has one already.
 
-    Raises: what ends a run (`orchestrator.errors`).
+    Raises: what ends a run (`gradmux.orchestrator.errors`).
     """
-    from cli.places import open_place
-    from cli.progress import run_progress
-    from cli.wiring import run_life
-    from orchestrator.errors import Diverged, RunStopped
-    from orchestrator.runs.life import living
-    from orchestrator.runs.stopping import Stop, stop_on_signals
+    from gradmux.cli.places import open_place
+    from gradmux.cli.progress import run_progress
+    from gradmux.cli.wiring import run_life
+    from gradmux.orchestrator.errors import Diverged, RunStopped
+    from gradmux.orchestrator.runs.life import living
+    from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
 
     config, console, stop = prepared.config, stderr(settings), Stop()
     with living(paths, epoch) as life, open_place(config, life.epoch) as place:

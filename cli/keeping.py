@@ -13,19 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cli.places import open_bucket
-from cli.preparation import Prepared, prepare_job
-from orchestrator.api import Materials
-from orchestrator.config import JobConfig
-from orchestrator.disk import DISK, Disk, write_whole
-from orchestrator.errors import GradmuxError, RunStopped
-from orchestrator.job_file import parse_job
-from orchestrator.runs.life import FolderError, new_store_name
-from orchestrator.runs.materials import KEPT_BYTES, Rows, keep, kept
-from orchestrator.runs.paths import RunPaths, create_run
-from orchestrator.store import digest
-from orchestrator.training.code import ship_code
-from orchestrator.training.data import BUILT_IN
+from gradmux.cli.places import open_bucket
+from gradmux.cli.preparation import Prepared, prepare_job
+from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.disk import DISK, Disk, write_whole
+from gradmux.orchestrator.errors import GradmuxError, RunStopped
+from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.runs.life import FolderError, new_store_name
+from gradmux.orchestrator.runs.materials import KEPT_BYTES, Rows, keep, kept
+from gradmux.orchestrator.runs.paths import RunPaths, create_run
+from gradmux.orchestrator.store import digest
+from gradmux.orchestrator.training.code import ship_code
+from gradmux.orchestrator.training.data import BUILT_IN
 
 log = logging.getLogger(__name__)
 

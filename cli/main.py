@@ -14,10 +14,10 @@ from typing import TextIO, cast
 
 import click
 
-from cli.options import HELP, Settings, common_options
-from cli.output import Lasting, report_error
-from cli.streams import Checked, spell_otherwise
-from orchestrator.errors import GradmuxError
+from gradmux.cli.options import HELP, Settings, common_options
+from gradmux.cli.output import Lasting, report_error
+from gradmux.cli.streams import Checked, spell_otherwise
+from gradmux.orchestrator.errors import GradmuxError
 
 COMMANDS = (
     "demo",
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command = getattr(importlib.import_module(f"cli.commands.{name}"), f"{name}_command")
+        command = getattr(importlib.import_module(f"gradmux.cli.commands.{name}"), f"{name}_command")
         assert isinstance(command, click.Command)
         return command
 
@@ -115,7 +115,7 @@ def _told(message: str, exit_code: int, arguments: Sequence[str]) -> int:
 
 def _blamed(error: Exception, settings: Settings, arguments: Sequence[str]) -> int:
     """Tells an exception that is not ours; ours goes on."""
-    from cli.blame import blame, whole
+    from gradmux.cli.blame import blame, whole
 
     line = blame(error)
     if not line:

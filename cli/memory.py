@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from infra.aws.doctor.needs import OVERSHOT, memory_mb
-from orchestrator.errors import ConfigError
+from gradmux.infra.aws.doctor.needs import OVERSHOT, memory_mb
+from gradmux.orchestrator.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

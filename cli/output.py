@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from cli.options import Settings
-from cli.streams import OutputLost
+from gradmux.cli.options import Settings
+from gradmux.cli.streams import OutputLost
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,7 +123,6 @@ def set_up_logging(settings: Settings) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(level)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
-    for name in ("orchestrator", "infra", "cli"):
-        logger = logging.getLogger(name)
-        logger.handlers[:] = [handler]
-        logger.setLevel(level)
+    logger = logging.getLogger("gradmux")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)

@@ -11,26 +11,26 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from cli.places import Place
-from cli.policy import limits, wait_policy
-from cli.preparation import Prepared
-from orchestrator.fleets.calling import Function, MakesRequests, Patience
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.record import Header
-from orchestrator.runs.budget import Budget
-from orchestrator.runs.checkpoints import Checkpoint
-from orchestrator.runs.history import DONE, read_history
-from orchestrator.runs.life import Life, store_name
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.patience import PatientStore
-from orchestrator.runs.tariff import tariff_of
-from orchestrator.schemes.scheme import Scheme
-from orchestrator.store import Keys
-from orchestrator.training.cloud_sum import Setting
-from orchestrator.training.data import put_dataset
-from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
-from orchestrator.training.stored import Shelf
-from orchestrator.training.trainer import EVENT_INLINE_BYTES, INLINE_BYTES, TorchTrainer
+from gradmux.cli.places import Place
+from gradmux.cli.policy import limits, wait_policy
+from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.fleets.calling import Function, MakesRequests, Patience
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.record import Header
+from gradmux.orchestrator.runs.budget import Budget
+from gradmux.orchestrator.runs.checkpoints import Checkpoint
+from gradmux.orchestrator.runs.history import DONE, read_history
+from gradmux.orchestrator.runs.life import Life, store_name
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.patience import PatientStore
+from gradmux.orchestrator.runs.tariff import tariff_of
+from gradmux.orchestrator.schemes.scheme import Scheme
+from gradmux.orchestrator.store import Keys
+from gradmux.orchestrator.training.cloud_sum import Setting
+from gradmux.orchestrator.training.data import put_dataset
+from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
+from gradmux.orchestrator.training.stored import Shelf
+from gradmux.orchestrator.training.trainer import EVENT_INLINE_BYTES, INLINE_BYTES, TorchTrainer
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import boto3
 import botocore.session
 
-from cli.profiles import find_profile
-from infra.closed_session import closed_session
-from infra.local import DelayPlan, Emulator, EmulatorConfig, EmulatorError, FaultKind, FaultPlan, FaultRate
-from orchestrator.aws import new_session, resolve_endpoint
-from orchestrator.config import JobConfig
-from orchestrator.errors import ConfigError, PreflightError
-from orchestrator.runs.life import PlaceNote
-from orchestrator.store import S3Store
+from gradmux.cli.profiles import find_profile
+from gradmux.infra.closed_session import closed_session
+from gradmux.infra.local import DelayPlan, Emulator, EmulatorConfig, EmulatorError, FaultKind, FaultPlan, FaultRate
+from gradmux.orchestrator.aws import new_session, resolve_endpoint
+from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.errors import ConfigError, PreflightError
+from gradmux.orchestrator.runs.life import PlaceNote
+from gradmux.orchestrator.store import S3Store
 
 BUCKET = "gradmux"
 FUNCTION = "gradmux-worker"
@@ -83,8 +83,8 @@ def open_place(config: JobConfig, life: int = 0) -> Iterator[Place]:
     Raises: QuotaError when the account allows fewer calls at once than the job needs, PreflightError.
     """
     if config.cluster.backend == "aws":
-        from cli.account import open_account
-        from cli.preflight import billed_as, require_concurrency
+        from gradmux.cli.account import open_account
+        from gradmux.cli.preflight import billed_as, require_concurrency
 
         assert config.cluster.bucket is not None
         door = open_account()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
-from orchestrator.auto import AutoJob
-from orchestrator.config import JobConfig, SchemeConfig
-from orchestrator.errors import ConfigError
-from orchestrator.policies import Earliest, Limits, Mu, WaitPolicy
+from gradmux.orchestrator.auto import AutoJob
+from gradmux.orchestrator.config import JobConfig, SchemeConfig
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.policies import Earliest, Limits, Mu, WaitPolicy
 
 
 def wait_policy(scheme: SchemeConfig) -> WaitPolicy:

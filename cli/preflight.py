@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 
-from cli.places import Billed
-from infra.aws.doctor import Level, Needs
-from infra.aws.doctor.account import concurrency
-from infra.aws.door import Door
-from infra.aws.errors import AwsError
-from orchestrator.config import ClusterConfig
-from orchestrator.errors import QuotaError
+from gradmux.cli.places import Billed
+from gradmux.infra.aws.doctor import Level, Needs
+from gradmux.infra.aws.doctor.account import concurrency
+from gradmux.infra.aws.door import Door
+from gradmux.infra.aws.errors import AwsError
+from gradmux.orchestrator.config import ClusterConfig
+from gradmux.orchestrator.errors import QuotaError
 
 log = logging.getLogger(__name__)
 

@@ -13,25 +13,25 @@ from pathlib import Path
 
 import numpy as np
 
-from cli.memory import require_memory
-from cli.places import delay_plan, fault_plan
-from cli.policy import limits, wait_policy
-from orchestrator.api import Materials
-from orchestrator.auto import AUTO, Choice
-from orchestrator.config import JobConfig, ModelConfig
-from orchestrator.errors import ConfigError
-from orchestrator.jobs import JobPlan
-from orchestrator.ports import Store
-from orchestrator.rounds import Rounds
-from orchestrator.schemes import registry
-from orchestrator.schemes.scheme import Context, Distances, Params, Scheme
-from orchestrator.store import Keys, MemoryStore
-from orchestrator.training.data import Dataset, load_dataset
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.order import BatchOrder, chunk_bounds
-from orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
-from orchestrator.training.requests import wire_dtype
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.cli.memory import require_memory
+from gradmux.cli.places import delay_plan, fault_plan
+from gradmux.cli.policy import limits, wait_policy
+from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.auto import AUTO, Choice
+from gradmux.orchestrator.config import JobConfig, ModelConfig
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.ports import Store
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes import registry
+from gradmux.orchestrator.schemes.scheme import Context, Distances, Params, Scheme
+from gradmux.orchestrator.store import Keys, MemoryStore
+from gradmux.orchestrator.training.data import Dataset, load_dataset
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds
+from gradmux.orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
+from gradmux.orchestrator.training.requests import wire_dtype
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 OpenBucket = Callable[[str], Store]
 UNCODED = "uncoded"

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from cli.places import Place
-from cli.preparation import Prepared
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.probing import Probe, ProbePlan, probe
-from orchestrator.store import Keys, S3Store
-from orchestrator.training.data import put_dataset
-from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.cli.places import Place
+from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.probing import Probe, ProbePlan, probe
+from gradmux.orchestrator.store import Keys, S3Store
+from gradmux.orchestrator.training.data import put_dataset
+from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 
 def run_probe(prepared: Prepared, place: Place, plan: ProbePlan, on_round: Callable[[int], None]) -> Probe:

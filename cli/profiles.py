@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.delays import DelayProfile
+    from gradmux.orchestrator.delays import DelayProfile
 
 GENERATED_ROUNDS = 1000
 
@@ -21,8 +21,8 @@ def find_profile(name: str, *, workers: int, seed: int, rounds: int = GENERATED_
 
     Raises: ConfigError when there is neither such a file nor such a generator, or the file is no profile.
     """
-    from orchestrator.delays import GENERATORS, generate
-    from orchestrator.delays.formats import load_profile
+    from gradmux.orchestrator.delays import GENERATORS, generate
+    from gradmux.orchestrator.delays.formats import load_profile
 
     if name in GENERATORS:
         return generate(name, rounds=rounds, workers=workers, seed=seed)

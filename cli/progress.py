@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from orchestrator.record import Decoded
+    from gradmux.orchestrator.record import Decoded
 
 SHOWN_LOSSES = 4
 

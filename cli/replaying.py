@@ -12,15 +12,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lambda_worker.cache import DiskCache
-from lambda_worker.contract import ContractError, Task, parse_request
-from lambda_worker.objects import MemoryObjects
-from lambda_worker.sandbox import Sandbox
-from lambda_worker.tasks import Bench, Stopwatch, compute_task
-from orchestrator.runs.failed import FailedTask
-from orchestrator.runs.life import FolderError
-from orchestrator.store import MemoryStore
-from orchestrator.training.data import Dataset, put_dataset
+from gradmux.lambda_worker.cache import DiskCache
+from gradmux.lambda_worker.contract import ContractError, Task, parse_request
+from gradmux.lambda_worker.objects import MemoryObjects
+from gradmux.lambda_worker.sandbox import Sandbox
+from gradmux.lambda_worker.tasks import Bench, Stopwatch, compute_task
+from gradmux.orchestrator.runs.failed import FailedTask
+from gradmux.orchestrator.runs.life import FolderError
+from gradmux.orchestrator.store import MemoryStore
+from gradmux.orchestrator.training.data import Dataset, put_dataset
 
 CACHE_BYTES = 1 << 30
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cli.options import Settings
-from cli.output import facts, print_json, stdout, table
+from gradmux.cli.options import Settings
+from gradmux.cli.output import facts, print_json, stdout, table
 
 
 def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import IO, Any
 
-from orchestrator.errors import GradmuxError
+from gradmux.orchestrator.errors import GradmuxError
 
 SPELLED = "gradmux-ascii"
 """the name of our way to encode what an encoding does not have"""

@@ -19,21 +19,21 @@ import numpy as np
 import orjson
 import torch
 
-from cli.aggregation import Aggregation
-from cli.preparation import Prepared
-from lambda_worker.contract import Request, Weights, encode_request, parse_reply
-from lambda_worker.data import ArrayInfo, Manifest, encode_manifest
-from lambda_worker.objects import MissingObject
-from orchestrator.errors import ConfigError
-from orchestrator.estimate import Seen
-from orchestrator.jobs import JobPlan
-from orchestrator.ports import Invocation
-from orchestrator.schemes.scheme import Scheme, Skip
-from orchestrator.store import Keys, MemoryStore
-from orchestrator.training.data import DataRef
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.cli.aggregation import Aggregation
+from gradmux.cli.preparation import Prepared
+from gradmux.lambda_worker.contract import Request, Weights, encode_request, parse_reply
+from gradmux.lambda_worker.data import ArrayInfo, Manifest, encode_manifest
+from gradmux.lambda_worker.objects import MissingObject
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.estimate import Seen
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.schemes.scheme import Scheme, Skip
+from gradmux.orchestrator.store import Keys, MemoryStore
+from gradmux.orchestrator.training.data import DataRef
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 ENOUGH_S, REPEATS = 0.2, 9
 """one model is timed so often at most, for so long"""
@@ -76,7 +76,7 @@ class Trial:
 
 
 class Objects:
-    """`lambda_worker.objects.ObjectStore` over memory: what a trainer has put there, and arrays, without a copy."""
+    """`ObjectStore` over memory: what a trainer has put there, and arrays, without a copy."""
 
     def __init__(self, store: MemoryStore, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
         self._store = store
@@ -144,7 +144,7 @@ class _Bench:
     """A worker with all that it needs in memory."""
 
     def __init__(self, prepared: Prepared, scheme: Scheme, seen: Seen, folder: Path) -> None:
-        from lambda_worker.handler import Worker
+        from gradmux.lambda_worker.handler import Worker
 
         self._prepared, self._seen = prepared, seen
         plan = JobPlan(prepared.plan.models, prepared.plan.steps)  # of which the first jobs are step 0 of each model

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from orchestrator.config import JobConfig
-    from orchestrator.runs.paths import RunPaths
+    from gradmux.orchestrator.config import JobConfig
+    from gradmux.orchestrator.runs.paths import RunPaths
 
 
 def distrust(files: Iterable[Path]) -> str:

@@ -16,50 +16,50 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cli.aggregation import Aggregation
-from cli.diverging import Diverging
-from cli.finishing import finish
-from cli.keeping import keep_job, nothing_left_of_refused
-from cli.options import Settings
-from cli.parts import Parts
-from cli.places import Place, open_bucket, open_place
-from cli.policy import auto_job
-from cli.preparation import Prepared, prepare_job
-from cli.workers import Restoring, Workers
-from lambda_worker.contract import cancel_marker, encode_request
-from orchestrator.api import Materials, Trained
-from orchestrator.auto import AUTO, Choice, Pilot, Watched
-from orchestrator.config import JobConfig
-from orchestrator.distances import RecordedDistances
-from orchestrator.errors import DeadlinePassed, Diverged, GradmuxError, RunStopped, TaskFailed
-from orchestrator.fleets.beside import CallsBeside
-from orchestrator.fleets.onward_fleet import OnwardFleet
-from orchestrator.fleets.shared_fleet import SharedFleet, warm_within
-from orchestrator.fleets.warming import memory_settled, warm_up
-from orchestrator.loop import Loop
-from orchestrator.ports import Trainer
-from orchestrator.record import Decoded, EndLine, FileRecord, Recorder, Tee
-from orchestrator.rounds import Rounds
-from orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
-from orchestrator.runs.failed import save_failed
-from orchestrator.runs.history import ROUNDS, STEPS, require_readable
-from orchestrator.runs.keeper import Keeper
-from orchestrator.runs.leftovers import leftovers
-from orchestrator.runs.life import Life, living, settle, store_name
-from orchestrator.runs.log import LoggedRecord, logging_to
-from orchestrator.runs.mirror import Mirror, NoMirror
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.patience import Client, PatientStore
-from orchestrator.runs.play import play
-from orchestrator.runs.slots import Slots, slots_folder
-from orchestrator.runs.start import start_after
-from orchestrator.runs.stopping import Stop
-from orchestrator.schemes.scheme import Key
-from orchestrator.store import Keys, S3Store
-from orchestrator.training.distances import DistanceTrainer
-from orchestrator.training.gradients import CodedResult
-from orchestrator.training.requests import RequestBuilder
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.cli.aggregation import Aggregation
+from gradmux.cli.diverging import Diverging
+from gradmux.cli.finishing import finish
+from gradmux.cli.keeping import keep_job, nothing_left_of_refused
+from gradmux.cli.options import Settings
+from gradmux.cli.parts import Parts
+from gradmux.cli.places import Place, open_bucket, open_place
+from gradmux.cli.policy import auto_job
+from gradmux.cli.preparation import Prepared, prepare_job
+from gradmux.cli.workers import Restoring, Workers
+from gradmux.lambda_worker.contract import cancel_marker, encode_request
+from gradmux.orchestrator.api import Materials, Trained
+from gradmux.orchestrator.auto import AUTO, Choice, Pilot, Watched
+from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.distances import RecordedDistances
+from gradmux.orchestrator.errors import DeadlinePassed, Diverged, GradmuxError, RunStopped, TaskFailed
+from gradmux.orchestrator.fleets.beside import CallsBeside
+from gradmux.orchestrator.fleets.onward_fleet import OnwardFleet
+from gradmux.orchestrator.fleets.shared_fleet import SharedFleet, warm_within
+from gradmux.orchestrator.fleets.warming import memory_settled, warm_up
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.ports import Trainer
+from gradmux.orchestrator.record import Decoded, EndLine, FileRecord, Recorder, Tee
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
+from gradmux.orchestrator.runs.failed import save_failed
+from gradmux.orchestrator.runs.history import ROUNDS, STEPS, require_readable
+from gradmux.orchestrator.runs.keeper import Keeper
+from gradmux.orchestrator.runs.leftovers import leftovers
+from gradmux.orchestrator.runs.life import Life, living, settle, store_name
+from gradmux.orchestrator.runs.log import LoggedRecord, logging_to
+from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.patience import Client, PatientStore
+from gradmux.orchestrator.runs.play import play
+from gradmux.orchestrator.runs.slots import Slots, slots_folder
+from gradmux.orchestrator.runs.start import start_after
+from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.schemes.scheme import Key
+from gradmux.orchestrator.store import Keys, S3Store
+from gradmux.orchestrator.training.distances import DistanceTrainer
+from gradmux.orchestrator.training.gradients import CodedResult
+from gradmux.orchestrator.training.requests import RequestBuilder
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def run_job(
 ) -> Trained:
     """A new life of a run, in a place that is open already: from where the run stands to its end.
 
-    Raises: what ends a run (`orchestrator.errors`). RunBusy while another process runs it.
+    Raises: what ends a run (`gradmux.orchestrator.errors`). RunBusy while another process runs it.
     """
     with living(paths) as life:
         return run_life(prepared, place, paths, life, on_step, stop)
@@ -97,7 +97,7 @@ def run_life(
     """Trains to the end, evaluates, and writes weights and result to the run's folder.
 
     `stop` is how others ask it to end; `tell` is called with what people should read now. Raises: what
-    ends a run (`orchestrator.errors`); the record then says why.
+    ends a run (`gradmux.orchestrator.errors`); the record then says why.
     """
     stop = stop or Stop()
     require_readable(paths.record)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cli.aggregation import Aggregation
-from lambda_worker.contract import Request
-from orchestrator.fleets.beside import CallsBeside
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.fleets.onward_fleet import OnwardFleet
-from orchestrator.fleets.shared_fleet import Warm
-from orchestrator.ports import Invocation, Trainer
-from orchestrator.runs.patience import PatientStore
-from orchestrator.training.cloud_sum import Setting
-from orchestrator.training.requests import RequestBuilder
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.cli.aggregation import Aggregation
+from gradmux.lambda_worker.contract import Request
+from gradmux.orchestrator.fleets.beside import CallsBeside
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.fleets.onward_fleet import OnwardFleet
+from gradmux.orchestrator.fleets.shared_fleet import Warm
+from gradmux.orchestrator.ports import Invocation, Trainer
+from gradmux.orchestrator.runs.patience import PatientStore
+from gradmux.orchestrator.training.cloud_sum import Setting
+from gradmux.orchestrator.training.requests import RequestBuilder
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 
 class Restoring:

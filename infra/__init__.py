@@ -1,1 +1,1 @@
-"""Where workers run: `infra.aws` deploys to an account, `infra.local` emulates Lambda and S3 on this machine."""
+"""Where workers run: `aws` deploys to an account, `local` emulates Lambda and S3 on this machine."""

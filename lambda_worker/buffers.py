@@ -27,7 +27,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from lambda_worker.fields import ContractError, VersionError
+from gradmux.lambda_worker.fields import ContractError, VersionError
 
 if TYPE_CHECKING:
     import torch

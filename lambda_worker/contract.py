@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from lambda_worker.buffers import (
+from gradmux.lambda_worker.buffers import (
     DTYPES,
     FIXED_SUMS,
     NonFiniteResult,
@@ -26,9 +26,9 @@ from lambda_worker.buffers import (
     gradient_offset,
     result_size,
 )
-from lambda_worker.fields import ContractError, Fields, VersionError, base64_size, cut_texts, to_base64
-from lambda_worker.keys import cancel_marker, cancelled_epoch, early_key, reply_key, result_key
-from lambda_worker.messages import (
+from gradmux.lambda_worker.fields import ContractError, Fields, VersionError, base64_size, cut_texts, to_base64
+from gradmux.lambda_worker.keys import cancel_marker, cancelled_epoch, early_key, reply_key, result_key
+from gradmux.lambda_worker.messages import (
     MAX_REPLY_BYTES,
     Chunk,
     Reduction,

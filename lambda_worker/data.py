@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lambda_worker.cache import DiskCache
-from lambda_worker.fields import ContractError, Fields
-from lambda_worker.messages import Rows
-from lambda_worker.objects import ObjectStore
+from gradmux.lambda_worker.cache import DiskCache
+from gradmux.lambda_worker.fields import ContractError, Fields
+from gradmux.lambda_worker.messages import Rows
+from gradmux.lambda_worker.objects import ObjectStore
 
 __all__ = ["TARGET", "ArrayInfo", "DataError", "Dataset", "Manifest", "encode_manifest", "parse_manifest"]
 

@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lambda_worker.buffers import FIXED_SUMS, SumIndex
-from lambda_worker.flat import flatten
-from lambda_worker.models import Model
-from lambda_worker.norms import recording, statistics_size
-from lambda_worker.randomness import torch_random
+from gradmux.lambda_worker.buffers import FIXED_SUMS, SumIndex
+from gradmux.lambda_worker.flat import flatten
+from gradmux.lambda_worker.models import Model
+from gradmux.lambda_worker.norms import recording, statistics_size
+from gradmux.lambda_worker.randomness import torch_random
 
 __all__ = ["Batch", "CodedSum", "coded_sum", "judge", "mixed", "squared_distance"]
 

@@ -20,18 +20,18 @@ from typing import Any
 import orjson
 import torch
 
-from lambda_worker.buffers import NonFiniteResult
-from lambda_worker.cache import DiskCache
-from lambda_worker.contract import parse_request, reply_json
-from lambda_worker.errors import describe
-from lambda_worker.keys import early_key, reply_key
-from lambda_worker.messages import Reduction, Reply, Request, Result, Task
-from lambda_worker.objects import ObjectStore, StoreError
-from lambda_worker.reduce import reduce_to_store
-from lambda_worker.s3 import S3Objects, client
-from lambda_worker.sandbox import Sandbox
-from lambda_worker.spill import spill
-from lambda_worker.tasks import Bench, Stopwatch, answer_task, warm_task
+from gradmux.lambda_worker.buffers import NonFiniteResult
+from gradmux.lambda_worker.cache import DiskCache
+from gradmux.lambda_worker.contract import parse_request, reply_json
+from gradmux.lambda_worker.errors import describe
+from gradmux.lambda_worker.keys import early_key, reply_key
+from gradmux.lambda_worker.messages import Reduction, Reply, Request, Result, Task
+from gradmux.lambda_worker.objects import ObjectStore, StoreError
+from gradmux.lambda_worker.reduce import reduce_to_store
+from gradmux.lambda_worker.s3 import S3Objects, client
+from gradmux.lambda_worker.sandbox import Sandbox
+from gradmux.lambda_worker.spill import spill
+from gradmux.lambda_worker.tasks import Bench, Stopwatch, answer_task, warm_task
 
 __all__ = ["Worker", "handler"]
 

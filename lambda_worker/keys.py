@@ -6,8 +6,8 @@ Knows no S3. Both sides import these from `contract.py`.
 
 from __future__ import annotations
 
-from lambda_worker.fields import ContractError
-from lambda_worker.messages import Request
+from gradmux.lambda_worker.fields import ContractError
+from gradmux.lambda_worker.messages import Request
 
 MAX_EPOCH_DIGITS = 18
 

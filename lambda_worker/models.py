@@ -15,11 +15,11 @@ from typing import Any
 import orjson
 from torch import Tensor, nn
 
-from lambda_worker import flat
-from lambda_worker.fields import ContractError, Fields, to_base64
-from lambda_worker.losses import Loss, loss_from
-from lambda_worker.norms import freeze_norms, norm_layers
-from lambda_worker.randomness import torch_random
+from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.fields import ContractError, Fields, to_base64
+from gradmux.lambda_worker.losses import Loss, loss_from
+from gradmux.lambda_worker.norms import freeze_norms, norm_layers
+from gradmux.lambda_worker.randomness import torch_random
 
 __all__ = ["Model", "ModelError", "ModelSpec", "build", "encode_spec", "parse_spec"]
 

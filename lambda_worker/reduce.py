@@ -15,11 +15,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import torch
 
-from lambda_worker.buffers import encode_result, item_size, read_elements
-from lambda_worker.messages import Reduction, Result, Source
-from lambda_worker.objects import ObjectStore
-from lambda_worker.spill import spilled
-from lambda_worker.summation import Scratch, Vector, tree_sum
+from gradmux.lambda_worker.buffers import encode_result, item_size, read_elements
+from gradmux.lambda_worker.messages import Reduction, Result, Source
+from gradmux.lambda_worker.objects import ObjectStore
+from gradmux.lambda_worker.spill import spilled
+from gradmux.lambda_worker.summation import Scratch, Vector, tree_sum
 
 __all__ = ["reduce_slice", "reduce_to_store"]
 

@@ -18,7 +18,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
-from lambda_worker.objects import MissingObject, StoreError
+from gradmux.lambda_worker.objects import MissingObject, StoreError
 
 __all__ = ["S3Objects", "client"]
 

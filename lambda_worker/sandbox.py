@@ -9,13 +9,13 @@ import time
 
 from torch import Tensor
 
-from lambda_worker import flat
-from lambda_worker.cache import DiskCache, MemoryCache
-from lambda_worker.data import Dataset, parse_manifest
-from lambda_worker.keys import cancelled_epoch
-from lambda_worker.messages import Weights
-from lambda_worker.models import Model, build, parse_spec
-from lambda_worker.objects import MissingObject, ObjectStore, StoreError
+from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.cache import DiskCache, MemoryCache
+from gradmux.lambda_worker.data import Dataset, parse_manifest
+from gradmux.lambda_worker.keys import cancelled_epoch
+from gradmux.lambda_worker.messages import Weights
+from gradmux.lambda_worker.models import Model, build, parse_spec
+from gradmux.lambda_worker.objects import MissingObject, ObjectStore, StoreError
 
 __all__ = ["Sandbox"]
 

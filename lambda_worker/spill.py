@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lambda_worker.buffers import result_head
-from lambda_worker.contract import encoded_size
-from lambda_worker.errors import describe
-from lambda_worker.keys import result_key
-from lambda_worker.messages import MAX_REPLY_BYTES, Reply, Request, Result
-from lambda_worker.objects import ObjectStore, StoreError
+from gradmux.lambda_worker.buffers import result_head
+from gradmux.lambda_worker.contract import encoded_size
+from gradmux.lambda_worker.errors import describe
+from gradmux.lambda_worker.keys import result_key
+from gradmux.lambda_worker.messages import MAX_REPLY_BYTES, Reply, Request, Result
+from gradmux.lambda_worker.objects import ObjectStore, StoreError
 
 __all__ = ["spill", "spilled"]
 

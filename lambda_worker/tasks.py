@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lambda_worker.buffers import NonFiniteResult, encode_result
-from lambda_worker.errors import describe
-from lambda_worker.gradient import Batch, CodedSum, coded_sum, squared_distance
-from lambda_worker.messages import Chunk, Result, Task, Timing, Weights
-from lambda_worker.models import Model
-from lambda_worker.sandbox import Sandbox
+from gradmux.lambda_worker.buffers import NonFiniteResult, encode_result
+from gradmux.lambda_worker.errors import describe
+from gradmux.lambda_worker.gradient import Batch, CodedSum, coded_sum, squared_distance
+from gradmux.lambda_worker.messages import Chunk, Result, Task, Timing, Weights
+from gradmux.lambda_worker.models import Model
+from gradmux.lambda_worker.sandbox import Sandbox
 
 __all__ = ["Bench", "Stopwatch", "answer_task", "compute_task", "failed", "warm_task"]
 

@@ -16,10 +16,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from orchestrator.config import JobConfig
-from orchestrator.errors import ConfigError
-from orchestrator.job_file import parse_job
-from orchestrator.results import RunResult
+from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.results import RunResult
 
 if TYPE_CHECKING:
     from torch import nn
@@ -166,7 +166,7 @@ class Backend(Protocol):
 def train(job: Job, *, backend: str = "local", home: str | Path | None = None) -> Trained:
     """Trains every model of `job` and returns them. Record and weights are kept under `home` (else the user's folder).
 
-    Raises: ConfigError before any worker is invoked, or what ended the run (`orchestrator.errors`).
+    Raises: ConfigError before any worker is invoked, or what ended the run (`gradmux.orchestrator.errors`).
     """
     config = job.config()
     return _backend(backend)(config, job.materials(), None if home is None else Path(home))

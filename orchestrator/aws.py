@@ -23,7 +23,7 @@ from botocore.exceptions import BotoCoreError, NoRegionError
 from botocore.httpsession import get_cert_path
 from botocore.loaders import Loader, create_loader
 
-from orchestrator.errors import PreflightError
+from gradmux.orchestrator.errors import PreflightError
 
 PROBES: Mapping[str, tuple[str, dict[str, str]]] = MappingProxyType(
     {

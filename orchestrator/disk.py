@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.errors import ConfigError, RunStopped
+from gradmux.orchestrator.errors import ConfigError, RunStopped
 
 TAIL_BYTES = 65_536
 UNFINISHED = ".unfinished"

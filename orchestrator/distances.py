@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from orchestrator.errors import GradmuxError
-from orchestrator.schemes.scheme import Distances, Key
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.schemes.scheme import Distances, Key
 
 
 class RecordedDistances:

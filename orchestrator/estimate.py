@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.fleets.mailbox import pause_s
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop
-from orchestrator.ports import Arrival, Invocation, StepResult
-from orchestrator.prices import OBJECTS, Prices
-from orchestrator.record import Recorder
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.scheme import FloatArray, Scheme, Task
-from orchestrator.simulate import NoTrainer
+from gradmux.orchestrator.fleets.mailbox import pause_s
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.ports import Arrival, Invocation, StepResult
+from gradmux.orchestrator.prices import OBJECTS, Prices
+from gradmux.orchestrator.record import Recorder
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.scheme import FloatArray, Scheme, Task
+from gradmux.orchestrator.simulate import NoTrainer
 
 ROUNDED_S = 0.0005
 """AWS bills whole milliseconds, rounded up: half of one more a call, on average."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.ports import Sums
-from orchestrator.schemes.asks import Adds
-from orchestrator.schemes.scheme import Decoding, Key, Scheme
+from gradmux.orchestrator.ports import Sums
+from gradmux.orchestrator.schemes.asks import Adds
+from gradmux.orchestrator.schemes.scheme import Decoding, Key, Scheme
 
 
 class Held:

@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.config import JobConfig, ModelConfig
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.config import JobConfig, ModelConfig
+from gradmux.orchestrator.errors import ConfigError
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> JobConfig:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator import record as rec
-from orchestrator.errors import GradmuxError, RunStopped
-from orchestrator.held import Held
-from orchestrator.jobs import JobPlan
-from orchestrator.ports import Arrival, Fleet, Sums, Trainer
-from orchestrator.rounds import Close, Decode, Rounds, Send
-from orchestrator.schemes.scheme import MAX_RESIDUAL, Decoding, Key, Scheme
+from gradmux.orchestrator import record as rec
+from gradmux.orchestrator.errors import GradmuxError, RunStopped
+from gradmux.orchestrator.held import Held
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.ports import Arrival, Fleet, Sums, Trainer
+from gradmux.orchestrator.rounds import Close, Decode, Rounds, Send
+from gradmux.orchestrator.schemes.scheme import MAX_RESIDUAL, Decoding, Key, Scheme
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.asks import Backup
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.asks import Backup
 
 __all__ = ["Backup", "Earliest", "Limits", "Mu", "WaitPolicy"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from orchestrator.schemes.asks import Place
-from orchestrator.schemes.scheme import Slots
+from gradmux.orchestrator.schemes.asks import Place
+from gradmux.orchestrator.schemes.scheme import Slots
 
 
 @dataclass(frozen=True, slots=True)

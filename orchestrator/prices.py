@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.errors import ConfigError
 
 REQUESTS = 1e6
 OBJECTS = 1e3

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.delays.load_fit import LoadFit, fit_load
-from orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray
-from orchestrator.errors import ConfigError
-from orchestrator.ports import Arrival, Fleet, Invocation, Outcome
-from orchestrator.schemes.scheme import Task
+from gradmux.orchestrator.delays.load_fit import LoadFit, fit_load
+from gradmux.orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import Arrival, Fleet, Invocation, Outcome
+from gradmux.orchestrator.schemes.scheme import Task
 
 LEAST_DELAY_S = 1e-6
 """what a delay is taken to be at least when it is shifted to another load"""

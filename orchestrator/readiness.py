@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Set
 from typing import Protocol
 
-from orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import JobPlan
 
 
 class Readiness(Protocol):

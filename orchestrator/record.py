@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from zlib import crc32
 
-from orchestrator.disk import DISK, Disk, GrowingFile
-from orchestrator.errors import GradmuxError
-from orchestrator.ports import Arrival, Invocation, Outcome
-from orchestrator.schemes.scheme import Decoding
+from gradmux.orchestrator.disk import DISK, Disk, GrowingFile
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
+from gradmux.orchestrator.schemes.scheme import Decoding
 
 VERSION = 1
 

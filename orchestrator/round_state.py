@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from orchestrator.policies import Backup
-from orchestrator.ports import Arrival
-from orchestrator.schemes.scheme import BoolArray, Slots
+from gradmux.orchestrator.policies import Backup
+from gradmux.orchestrator.ports import Arrival
+from gradmux.orchestrator.schemes.scheme import BoolArray, Slots
 
 
 @dataclass(slots=True)

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from orchestrator.errors import ConfigError, DeadlinePassed, TaskFailed
-from orchestrator.jobs import JobPlan, require_models
-from orchestrator.policies import Limits, Mu, WaitPolicy
-from orchestrator.ports import Arrival, Invocation, Outcome
-from orchestrator.readiness import AsReady, InOrder, Readiness
-from orchestrator.round_state import RoundState
-from orchestrator.schemes.asks import BacksUp, Call, Following
-from orchestrator.schemes.scheme import Key, Scheme, loads_by_message
+from gradmux.orchestrator.errors import ConfigError, DeadlinePassed, TaskFailed
+from gradmux.orchestrator.jobs import JobPlan, require_models
+from gradmux.orchestrator.policies import Limits, Mu, WaitPolicy
+from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
+from gradmux.orchestrator.readiness import AsReady, InOrder, Readiness
+from gradmux.orchestrator.round_state import RoundState
+from gradmux.orchestrator.schemes.asks import BacksUp, Call, Following
+from gradmux.orchestrator.schemes.scheme import Key, Scheme, loads_by_message
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop, RunSummary
-from orchestrator.policies import Earliest, Limits, WaitPolicy
-from orchestrator.ports import StepResult
-from orchestrator.record import MemoryRecord, RoundLine
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context, FloatArray, Params, Scheme
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop, RunSummary
+from gradmux.orchestrator.policies import Earliest, Limits, WaitPolicy
+from gradmux.orchestrator.ports import StepResult
+from gradmux.orchestrator.record import MemoryRecord, RoundLine
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Params, Scheme
 
 PIPELINE_MODELS = 4
 """models side by side that an overlapping scheme is simulated with when nothing is said"""

@@ -26,9 +26,9 @@ from obstore.auth.boto3 import Boto3CredentialProvider
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as ObstoreS3
 
-from orchestrator.aws import Endpoint, authorities, find_credentials, new_session, resolve_endpoint
-from orchestrator.errors import ConfigError, PreflightError, RunStopped
-from orchestrator.ports import Store
+from gradmux.orchestrator.aws import Endpoint, authorities, find_credentials, new_session, resolve_endpoint
+from gradmux.orchestrator.errors import ConfigError, PreflightError, RunStopped
+from gradmux.orchestrator.ports import Store
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from cli.main import COMMANDS, gradmux
-from cli.options import HELP
+from gradmux.cli.main import COMMANDS, gradmux
+from gradmux.cli.options import HELP
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 WIDTH = 100

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job_file import job_schema
+from gradmux.orchestrator.job_file import job_schema
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "job-file.md"
 SECTIONS = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orchestrator.schemes.drawing import context_of, draw
-from orchestrator.schemes.registry import REGISTRY, build_scheme
-from orchestrator.schemes.scheme import Parameter, SchemeInfo
-from orchestrator.schemes.text import drawn
+from gradmux.orchestrator.schemes.drawing import context_of, draw
+from gradmux.orchestrator.schemes.registry import REGISTRY, build_scheme
+from gradmux.orchestrator.schemes.scheme import Parameter, SchemeInfo
+from gradmux.orchestrator.schemes.text import drawn
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "schemes.md"
 HEAD = """# The schemes

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 PROJECT = Path(__file__).resolve().parent.parent
-OURS = ("orchestrator", "infra", "cli")
-"""loggers that commands set up"""
+OURS = "gradmux"
+"""the logger that commands set up"""
 
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("repeatable", parent=settings.get_profile("explore"), derandomize=True)
@@ -47,11 +47,11 @@ def _no_cloud_account(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 @pytest.fixture(autouse=True)
 def _loggers_as_before() -> Iterator[None]:
     """A command that was called with -q in this process does not silence the warnings of the next test."""
-    before = [(logger, logger.level, logger.handlers[:]) for logger in map(logging.getLogger, OURS)]
+    logger = logging.getLogger(OURS)
+    level, handlers = logger.level, logger.handlers[:]
     yield
-    for logger, level, handlers in before:
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")

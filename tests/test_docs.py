@@ -13,12 +13,12 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import gradmux
-from cli.options import FAULTS_HELP, HELP, Settings
-from infra.local import FaultKind
-from orchestrator.config import JobConfig
-from orchestrator.job_file import job_schema, parse_job
-from orchestrator.training.data import load_dataset
+from gradmux.cli.main import gradmux
+from gradmux.cli.options import FAULTS_HELP, HELP, Settings
+from gradmux.infra.local import FaultKind
+from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.job_file import job_schema, parse_job
+from gradmux.orchestrator.training.data import load_dataset
 from scripts import job_docs
 
 README = Path(__file__).resolve().parent.parent / "README.md"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.numbers import FiniteFloat
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json, stderr
+from gradmux.cli.numbers import FiniteFloat
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json, stderr
 
 if TYPE_CHECKING:
-    from orchestrator.runs.life import Life
-    from orchestrator.runs.paths import RunPaths
+    from gradmux.orchestrator.runs.life import Life
+    from gradmux.orchestrator.runs.paths import RunPaths
 
 
 @command("cancel", example="gradmux cancel digits-1")
@@ -25,8 +25,8 @@ def cancel_command(settings: Settings, run: str, wait_s: float) -> None:
     Returns when nothing is in flight any more, or says what still runs and for how long it can be billed. `gradmux
     resume` takes a cancelled run up again.
     """
-    from orchestrator.runs.cancelling import cancel
-    from orchestrator.runs.paths import find_run
+    from gradmux.orchestrator.runs.cancelling import cancel
+    from gradmux.orchestrator.runs.paths import find_run
 
     paths = find_run(settings.home, run)
     if not paths.result.exists():
@@ -40,13 +40,13 @@ def _tell_workers(paths: RunPaths, life: Life) -> bool:
 
     Of a run without a process it also removes what that has left in the store for its workers: nobody else will.
     """
-    from cli.places import store_of
-    from lambda_worker.contract import cancel_marker
-    from orchestrator.errors import PreflightError, RunStopped
-    from orchestrator.runs.leftovers import leftovers
-    from orchestrator.runs.life import store_name
-    from orchestrator.runs.lock import is_held
-    from orchestrator.store import Keys
+    from gradmux.cli.places import store_of
+    from gradmux.lambda_worker.contract import cancel_marker
+    from gradmux.orchestrator.errors import PreflightError, RunStopped
+    from gradmux.orchestrator.runs.leftovers import leftovers
+    from gradmux.orchestrator.runs.life import store_name
+    from gradmux.orchestrator.runs.lock import is_held
+    from gradmux.orchestrator.store import Keys
 
     assert life.place is not None
     try:

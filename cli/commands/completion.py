@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json
 
 
 @command("completion", example="echo 'eval \"$(gradmux completion bash)\"' >> ~/.bashrc")
@@ -15,7 +15,7 @@ def completion_command(settings: Settings, shell: str) -> None:
     """Print the completion script for SHELL; your shell evaluates it at its start."""
     from click.shell_completion import get_completion_class
 
-    from cli.main import gradmux
+    from gradmux.cli.main import gradmux
 
     completer = get_completion_class(shell)
     assert completer is not None

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stdout, table
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import facts, print_json, stdout, table
 
 if TYPE_CHECKING:
-    from orchestrator.prices import Prices
-    from orchestrator.runs.cost import Bill, RunCost
+    from gradmux.orchestrator.prices import Prices
+    from gradmux.orchestrator.runs.cost import Bill, RunCost
 
 COLUMNS = ("invocations", "billed", "late", "failed", "USD")
 
@@ -26,11 +26,11 @@ def cost_command(settings: Settings, run: str, rounds: bool) -> None:
     A run on the emulator costs nothing; told is what it would have cost. Your own prices go into `prices.toml` in the
     home folder.
     """
-    from cli.keeping import read_job
-    from orchestrator.record import read_record
-    from orchestrator.runs.cost import cost_of
-    from orchestrator.runs.paths import find_run
-    from orchestrator.runs.tariff import tariff_of
+    from gradmux.cli.keeping import read_job
+    from gradmux.orchestrator.record import read_record
+    from gradmux.orchestrator.runs.cost import cost_of
+    from gradmux.orchestrator.runs.paths import find_run
+    from gradmux.orchestrator.runs.tariff import tariff_of
 
     paths = find_run(settings.home, run)
     job = read_job(paths)

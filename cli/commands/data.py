@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stdout
-from orchestrator.errors import ConfigError
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import facts, print_json, stdout
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.training.data import Dataset
+    from gradmux.orchestrator.training.data import Dataset
 
 MOST_CLASSES = 50
 """More different targets than this are not counted one by one."""
@@ -52,14 +52,14 @@ data_command.add_command(put)
 
 
 def _load(source: str) -> Dataset:
-    from cli.places import open_bucket
-    from orchestrator.training.data import load_dataset
+    from gradmux.cli.places import open_bucket
+    from gradmux.orchestrator.training.data import load_dataset
 
     return load_dataset(source, open_bucket=open_bucket)
 
 
 def _require_place(path: Path) -> None:
-    from orchestrator.disk import require_writable
+    from gradmux.orchestrator.disk import require_writable
 
     if path.suffix != ".npz":
         raise ConfigError(f"{path}: must end in .npz, or begin with s3://")
@@ -72,7 +72,7 @@ def _put_file(dataset: Dataset, destination: str) -> str:
 
 
 def _put_s3(dataset: Dataset, destination: str) -> str:
-    from cli.places import open_bucket
+    from gradmux.cli.places import open_bucket
 
     bucket, _, prefix = destination.removeprefix("s3://").partition("/")
     key = prefix if prefix.endswith(".npz") else f"{prefix.rstrip('/')}/data.npz".lstrip("/")

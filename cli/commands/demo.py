@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import FAULTS_HELP, Settings, command, pass_settings
-from cli.output import print_json, set_up_logging, stderr, stdout
+from gradmux.cli.options import FAULTS_HELP, Settings, command, pass_settings
+from gradmux.cli.output import print_json, set_up_logging, stderr, stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cli.demo.contest import Contest, Size
+    from gradmux.cli.demo.contest import Contest, Size
 
 
 @command("demo", example="gradmux demo --json > demo.json")
@@ -23,8 +23,8 @@ def demo_command(settings: Settings, quick: bool, faults: str) -> None:
     """Train 4 models on emulated Lambda workers, some of them slow, under 6 schemes; compare what was measured."""
     console = stderr(settings)
     console.print("Importing PyTorch and preparing scikit-learn's handwritten digits")
-    from cli.demo import contest, tables
-    from cli.policy import parse_faults
+    from gradmux.cli.demo import contest, tables
+    from gradmux.cli.policy import parse_faults
 
     set_up_logging(settings)
     held = _hold(settings, contest.QUICK if quick else contest.FULL, parse_faults(faults), console)
@@ -32,10 +32,10 @@ def demo_command(settings: Settings, quick: bool, faults: str) -> None:
 
 
 def _hold(settings: Settings, size: Size, faults: dict[str, float], console: Console) -> Contest:
-    from cli.demo import contest
-    from cli.places import open_place
-    from cli.progress import run_progress
-    from orchestrator.runs.stopping import Stop, stop_on_signals
+    from gradmux.cli.demo import contest
+    from gradmux.cli.places import open_place
+    from gradmux.cli.progress import run_progress
+    from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
 
     jobs = contest.prepare(size, faults)
     pace = f"Lambda-like delays, {1 / size.time_scale:g} times as fast as life"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json, stderr, stdout
-from cli.trust import warn
-from orchestrator.errors import ConfigError
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json, stderr, stdout
+from gradmux.cli.trust import warn
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from infra.aws.observe import Observed
-    from infra.aws.settings import DeploySettings
+    from gradmux.infra.aws.observe import Observed
+    from gradmux.infra.aws.settings import DeploySettings
 
 
 @command("deploy", example="gradmux deploy --memory 3008 --dry-run")
@@ -67,8 +67,8 @@ def deploy_command(
     Costs nothing while no job runs, but for what the bucket and the image registry store. Repeat it to go on after a
     failure; what is done is not done again.
     """
-    from cli.account import account_errors
-    from infra.aws.settings import Architecture, Builder, DeploySettings
+    from gradmux.cli.account import account_errors
+    from gradmux.infra.aws.settings import Architecture, Builder, DeploySettings
 
     with account_errors():
         wanted = DeploySettings(
@@ -100,11 +100,11 @@ def _read(requirements: Path | None) -> str:
 
 def _print_policies(wanted: DeploySettings) -> None:
     """Always JSON: that is what IAM takes. Where there are no credentials yet, placeholders stand for what they say."""
-    from cli.account import open_account
-    from infra.aws.errors import AwsError
-    from infra.aws.names import Account, Names
-    from infra.aws.observe import find_account
-    from infra.aws.template import policies
+    from gradmux.cli.account import open_account
+    from gradmux.infra.aws.errors import AwsError
+    from gradmux.infra.aws.names import Account, Names
+    from gradmux.infra.aws.observe import find_account
+    from gradmux.infra.aws.template import policies
 
     door = open_account()
     try:
@@ -117,13 +117,13 @@ def _print_policies(wanted: DeploySettings) -> None:
 
 
 def _deploy(settings: Settings, wanted: DeploySettings, *, dry_run: bool) -> None:
-    from cli.account import open_account, print_plan, step_lines
-    from infra.aws.direct_plan import plan_direct
-    from infra.aws.docker import DockerCli
-    from infra.aws.execute import Executor
-    from infra.aws.image import image_source
-    from infra.aws.observe import observe
-    from infra.aws.stack_plan import plan_stack
+    from gradmux.cli.account import open_account, print_plan, step_lines
+    from gradmux.infra.aws.direct_plan import plan_direct
+    from gradmux.infra.aws.docker import DockerCli
+    from gradmux.infra.aws.execute import Executor
+    from gradmux.infra.aws.image import image_source
+    from gradmux.infra.aws.observe import observe
+    from gradmux.infra.aws.stack_plan import plan_stack
 
     source = image_source(wanted.architecture, wanted.requirements)
     door, docker = open_account(), DockerCli()

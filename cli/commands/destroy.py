@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json, stdout
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json, stdout
 
 
 @command("destroy", example="gradmux destroy --delete-data --dry-run")
@@ -18,10 +18,10 @@ def destroy_command(settings: Settings, name: str, delete_data: bool, dry_run: b
 
     Only what `deploy` made is touched: never a role, bucket or function of your own.
     """
-    from cli.account import account_errors, open_account, print_plan, step_lines
-    from infra.aws.destroy_plan import plan_destroy
-    from infra.aws.execute import Executor
-    from infra.aws.observe import observe
+    from gradmux.cli.account import account_errors, open_account, print_plan, step_lines
+    from gradmux.infra.aws.destroy_plan import plan_destroy
+    from gradmux.infra.aws.execute import Executor
+    from gradmux.infra.aws.observe import observe
 
     with account_errors():
         door = open_account()

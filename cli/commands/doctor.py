@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json, stdout
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json, stdout
 
 if TYPE_CHECKING:
-    from infra.aws.doctor import Finding
+    from gradmux.infra.aws.doctor import Finding
 
 SIGNS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
 
@@ -41,10 +41,10 @@ def doctor_command(
     Calls the function twice, and puts a small object into the bucket, which is deleted again. Exit code 0 when a job
     can run, 4 when only the account's limits are in its way, else 3.
     """
-    from cli.account import account_errors
-    from cli.checkup import Asked, look_at_job, open_checkup
-    from infra.aws.doctor import examine, exit_code
-    from orchestrator.job_file import load_job
+    from gradmux.cli.account import account_errors
+    from gradmux.cli.checkup import Asked, look_at_job, open_checkup
+    from gradmux.infra.aws.doctor import examine, exit_code
+    from gradmux.orchestrator.job_file import load_job
 
     findings: list[Finding] = []
     config, model_bytes = None, None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json, stdout, table
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json, stdout, table
 
 COLUMNS = ("run", "state", "scheme", "done", "rounds", "billed", "begun (UTC)", "")
 
@@ -12,7 +12,7 @@ COLUMNS = ("run", "state", "scheme", "done", "rounds", "billed", "begun (UTC)", 
 @pass_settings
 def list_command(settings: Settings) -> None:
     """List all runs: which run now, which are done, which can be resumed."""
-    from orchestrator.runs.index import statuses
+    from gradmux.orchestrator.runs.index import statuses
 
     found = statuses(settings.home)
     if settings.json:

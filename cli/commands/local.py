@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.numbers import FiniteFloat
-from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stdout
-from orchestrator.errors import ConfigError
+from gradmux.cli.numbers import FiniteFloat
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import facts, print_json, stdout
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from infra.local.detached import State
+    from gradmux.infra.local.detached import State
 
 
 @click.group("local")
@@ -22,7 +22,9 @@ def local_command() -> None:
 
 
 @command("up", example="gradmux local up --delays lambda-like --time-scale 0.1 --fault throttle=0.02")
-@click.option("--handler", default="lambda_worker.handler:handler", show_default=True, metavar="MODULE:FUNCTION")
+@click.option(
+    "--handler", default="gradmux.lambda_worker.handler:handler", show_default=True, metavar="MODULE:FUNCTION"
+)
 @click.option("--path", "paths", multiple=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--function", "function", default="gradmux-worker", show_default=True, help="Name of the Lambda function."
@@ -59,8 +61,8 @@ def up(
     s3_port: int,
 ) -> None:
     """Start the emulator, or find it running, and print the variables that lead AWS clients to it."""
-    from cli.places import delay_plan, emulator_errors, fault_plan
-    from infra.local import EmulatorConfig, detached
+    from gradmux.cli.places import delay_plan, emulator_errors, fault_plan
+    from gradmux.infra.local import EmulatorConfig, detached
 
     with emulator_errors():
         config = EmulatorConfig(
@@ -88,8 +90,8 @@ def up(
 @pass_settings
 def down(settings: Settings) -> None:
     """End the emulator and everything that it started; its S3 forgets what it held."""
-    from cli.places import emulator_errors
-    from infra.local import detached
+    from gradmux.cli.places import emulator_errors
+    from gradmux.infra.local import detached
 
     with emulator_errors():
         ended = detached.down(settings.home)
@@ -103,7 +105,7 @@ def down(settings: Settings) -> None:
 @pass_settings
 def status(settings: Settings) -> None:
     """Tell whether the emulator runs, where, and what it has done so far."""
-    from infra.local import detached
+    from gradmux.infra.local import detached
 
     state = detached.status(settings.home)
     if settings.json:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json
 
 LOOK_S = 0.2
 
@@ -20,8 +20,8 @@ LOOK_S = 0.2
 @pass_settings
 def logs_command(settings: Settings, run: str, follow: bool) -> None:
     """Print the log of RUN: one line a round, checkpoints, troubles, and how it ended."""
-    from orchestrator.runs.lock import is_held
-    from orchestrator.runs.paths import find_run
+    from gradmux.orchestrator.runs.lock import is_held
+    from gradmux.orchestrator.runs.paths import find_run
 
     paths = find_run(settings.home, run)
     lines: list[str] = []

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json, set_up_logging, stderr, stdout, table
-from orchestrator.errors import ConfigError
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json, set_up_logging, stderr, stdout, table
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.probing import Measured, Probe
+    from gradmux.orchestrator.probing import Measured, Probe
 
 COLUMNS = ("load", "median s", "90 % s", "slowest s", "in worker s", "on the way s", "cold", "failed", "billed s")
 
@@ -40,13 +40,13 @@ def probe_command(
 
     The profile holds delays at the smallest load, and the slope with which they grow; `gradmux tune` reads it.
     """
-    from cli.places import open_bucket, open_place
-    from cli.preparation import prepare_job
-    from cli.probing import run_probe
-    from orchestrator.api import Materials
-    from orchestrator.delays.formats import profile_path, save_profile
-    from orchestrator.job_file import load_job
-    from orchestrator.probing import ProbePlan
+    from gradmux.cli.places import open_bucket, open_place
+    from gradmux.cli.preparation import prepare_job
+    from gradmux.cli.probing import run_probe
+    from gradmux.orchestrator.api import Materials
+    from gradmux.orchestrator.delays.formats import profile_path, save_profile
+    from gradmux.orchestrator.job_file import load_job
+    from gradmux.orchestrator.probing import ProbePlan
 
     set_up_logging(settings)
     profile_path(out)  # calls cost money: a mistake in it is told before them

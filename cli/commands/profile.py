@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.numbers import FiniteFloat
-from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stdout, table
-from orchestrator.errors import ConfigError
+from gradmux.cli.numbers import FiniteFloat
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import facts, print_json, stdout, table
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.delays import DelayProfile, ProfileSummary, Straggling
+    from gradmux.orchestrator.delays import DelayProfile, ProfileSummary, Straggling
 
 SHOWN_ROUNDS, SHOWN_WORKERS = 100, 256
 """of a generator that is only looked at"""
@@ -36,10 +36,10 @@ def show(
     settings: Settings, profile: str, tolerances: tuple[float, ...], heat_map: Path | None, tail: Path | None
 ) -> None:
     """Describe the delays of PROFILE (a file, or a generator's name): stragglers, bursts, tail, heat map."""
-    from cli.profiles import find_profile
-    from orchestrator.delays import summarise
-    from orchestrator.delays.plots import picture_path, save_heat_map, save_tail_plot
-    from orchestrator.delays.statistics import TOLERANCES
+    from gradmux.cli.profiles import find_profile
+    from gradmux.orchestrator.delays import summarise
+    from gradmux.orchestrator.delays.plots import picture_path, save_heat_map, save_tail_plot
+    from gradmux.orchestrator.delays.statistics import TOLERANCES
 
     for picture in filter(None, (heat_map, tail)):
         picture_path(picture)  # a mistake in one is told before the other is drawn
@@ -58,7 +58,7 @@ def show(
 @pass_settings
 def convert(settings: Settings, source: Path, destination: Path) -> None:
     """Write the delays in SOURCE (.npz, .csv, or a run's record .jsonl) to DESTINATION (.npz or .csv)."""
-    from orchestrator.delays.formats import load_profile, profile_path, save_profile
+    from gradmux.orchestrator.delays.formats import load_profile, profile_path, save_profile
 
     profile_path(destination)
     profile = load_profile(source)
@@ -86,9 +86,9 @@ def generate(
     parameters: tuple[str, ...],
 ) -> None:
     """Make a synthetic profile of KIND (lambda-like, bursty, shifted-exponential, ...) and write it to DESTINATION."""
-    from cli.policy import parse_parameters
-    from orchestrator.delays import generate, parameters_for
-    from orchestrator.delays.formats import profile_path, save_profile
+    from gradmux.cli.policy import parse_parameters
+    from gradmux.orchestrator.delays import generate, parameters_for
+    from gradmux.orchestrator.delays.formats import profile_path, save_profile
 
     profile_path(destination)
     overrides = {name: _number(name, text) for name, text in parse_parameters(parameters).items()}
@@ -102,7 +102,7 @@ for made in (show, convert, generate):
 
 
 def _describe(profile: DelayProfile, summary: ProfileSummary) -> None:
-    from orchestrator.delays.text import heat_map, tail_sketch
+    from gradmux.orchestrator.delays.text import heat_map, tail_sketch
 
     slope = "not known" if summary.slope_s is None else f"{summary.slope_s:.3f} s per unit of load"
     told = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json
 
 FAILED_AGAIN = 1
 
@@ -21,11 +21,11 @@ def replay_task_command(ctx: click.Context, settings: Settings, run: str, task: 
     When a task fails more often than its budget allows, the run stops and keeps its request under `failed/`. Exit code
     0 when it works here, 1 when it fails again.
     """
-    from cli.keeping import prepare_again
-    from cli.replaying import replay
-    from cli.trust import distrust, files_of_run, warn
-    from orchestrator.runs.failed import load_failed
-    from orchestrator.runs.paths import find_run
+    from gradmux.cli.keeping import prepare_again
+    from gradmux.cli.replaying import replay
+    from gradmux.cli.trust import distrust, files_of_run, warn
+    from gradmux.orchestrator.runs.failed import load_failed
+    from gradmux.orchestrator.runs.paths import find_run
 
     paths = find_run(settings.home, run)
     failed = load_failed(paths, task)

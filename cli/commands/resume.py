@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.numbers import FiniteFloat
-from cli.options import Settings, command, pass_settings
-from cli.output import print_json, set_up_logging, stderr
+from gradmux.cli.numbers import FiniteFloat
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import print_json, set_up_logging, stderr
 
 if TYPE_CHECKING:
-    from orchestrator.runs.paths import RunPaths
+    from gradmux.orchestrator.runs.paths import RunPaths
 
 
 @command("resume", example="gradmux resume digits-1 --detach")
@@ -46,11 +46,11 @@ def resume_command(
     another machine: NAME is what its file `store-name` says. With a fractional code the weights are, bit for bit, those
     of a run that was never stopped; a cyclic or dft code decodes in the order of arrival, so they agree up to rounding.
     """
-    from cli.detached import run_detached
-    from cli.results import tell_result
-    from cli.trust import distrust, files_of_run, warn
-    from orchestrator.runs.paths import find_run
-    from orchestrator.runs.status import read_result
+    from gradmux.cli.detached import run_detached
+    from gradmux.cli.results import tell_result
+    from gradmux.cli.trust import distrust, files_of_run, warn
+    from gradmux.orchestrator.runs.paths import find_run
+    from gradmux.orchestrator.runs.status import read_result
 
     set_up_logging(settings)
     paths = _from_store(settings, run) if run.startswith("s3://") else find_run(settings.home, run)
@@ -59,7 +59,7 @@ def resume_command(
         tell_result(settings, read_result(paths))
         return
     if max_cost_usd is not None or deadline_s is not None:
-        from cli.keeping import set_limits
+        from gradmux.cli.keeping import set_limits
 
         set_limits(paths, max_cost_usd, deadline_s)
     warn(_stranger(run) or distrust(files_of_run(paths)))
@@ -67,8 +67,8 @@ def resume_command(
         started = run_detached(paths)
         print_json(started.to_dict()) if settings.json else click.echo(started.describe())
         return
-    from cli.foreground import run_here
-    from cli.keeping import prepare_again
+    from gradmux.cli.foreground import run_here
+    from gradmux.cli.keeping import prepare_again
 
     tell_result(settings, run_here(settings, prepare_again(paths), paths, epoch).to_dict())
 
@@ -81,12 +81,12 @@ def _stranger(run: str) -> str:
 
 def _from_store(settings: Settings, url: str) -> RunPaths:
     """The folder of a run in S3, brought here."""
-    from cli.places import open_bucket
-    from lambda_worker.contract import cancelled_epoch
-    from orchestrator.errors import ConfigError
-    from orchestrator.runs.life import NEVER
-    from orchestrator.runs.mirror import bring
-    from orchestrator.store import Keys
+    from gradmux.cli.places import open_bucket
+    from gradmux.lambda_worker.contract import cancelled_epoch
+    from gradmux.orchestrator.errors import ConfigError
+    from gradmux.orchestrator.runs.life import NEVER
+    from gradmux.orchestrator.runs.mirror import bring
+    from gradmux.orchestrator.store import Keys
 
     found = re.fullmatch(r"s3://([^/]+)/runs/([^/]+)/?", url)
     if found is None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stdout, table
-from cli.trust import warn
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import facts, print_json, stdout, table
+from gradmux.cli.trust import warn
 
 if TYPE_CHECKING:
-    from orchestrator.schemes.drawing import Drawing
-    from orchestrator.schemes.scheme import Parameter, SchemeInfo
+    from gradmux.orchestrator.schemes.drawing import Drawing
+    from gradmux.orchestrator.schemes.scheme import Parameter, SchemeInfo
 
 MOST_DRAWN = 24
 """workers"""
@@ -36,9 +36,9 @@ AUTO = (
 @pass_settings
 def schemes_command(settings: Settings, name: str | None, parameters: tuple[str, ...], workers: int | None) -> None:
     """List every scheme with parameters, load, delay, tolerance and cost; with NAME explain and draw one."""
-    from cli.policy import parse_parameters
-    from orchestrator.errors import ConfigError
-    from orchestrator.schemes import registry
+    from gradmux.cli.policy import parse_parameters
+    from gradmux.orchestrator.errors import ConfigError
+    from gradmux.orchestrator.schemes import registry
 
     if name == "auto" and not parameters and workers is None:
         print_json({"name": name, "title": AUTO}) if settings.json else stdout().print(AUTO)
@@ -58,9 +58,9 @@ def schemes_command(settings: Settings, name: str | None, parameters: tuple[str,
 
 def _draw(info: SchemeInfo, given: dict[str, str], workers: int | None) -> Drawing | None:
     """The scheme's own sample, with these parameters put over it. Raises: ConfigError when they do not fit."""
-    from orchestrator.schemes.drawing import context_of, draw
-    from orchestrator.schemes.registry import build_scheme, parse_params
-    from orchestrator.schemes.scheme import Sample
+    from gradmux.orchestrator.schemes.drawing import context_of, draw
+    from gradmux.orchestrator.schemes.registry import build_scheme, parse_params
+    from gradmux.orchestrator.schemes.scheme import Sample
 
     if info.sample is None and not given:
         return None
@@ -89,7 +89,7 @@ def _list(infos: list[SchemeInfo]) -> None:
 
 
 def _explain(info: SchemeInfo, drawing: Drawing | None) -> None:
-    from orchestrator.schemes.text import drawn
+    from gradmux.orchestrator.schemes.text import drawn
 
     told = [
         (info.name, info.title),

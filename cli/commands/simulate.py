@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.numbers import FiniteFloat
-from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stdout, table
-from orchestrator.errors import ConfigError
+from gradmux.cli.numbers import FiniteFloat
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import facts, print_json, stdout, table
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.schemes.scheme import FloatArray
-    from orchestrator.simulate import Simulation, SimulationOptions
+    from gradmux.orchestrator.schemes.scheme import FloatArray
+    from gradmux.orchestrator.simulate import Simulation, SimulationOptions
 
 
 @command("simulate", example="gradmux simulate profile.npz --scheme m-sgc -p B=1 -p W=2 -p lambda=27 --jobs 80")
@@ -66,12 +66,12 @@ def simulate_command(
     seed: int,
 ) -> None:
     """Play one scheme over PROFILE (a file, or a generator's name) and tell how long every round takes."""
-    from cli.policy import parse_parameters
-    from cli.profiles import find_profile
-    from orchestrator.fleets.profile_fleet import LoadModel
-    from orchestrator.policies import Earliest, Limits, Mu
-    from orchestrator.schemes import registry
-    from orchestrator.simulate import SimulationOptions, simulate
+    from gradmux.cli.policy import parse_parameters
+    from gradmux.cli.profiles import find_profile
+    from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+    from gradmux.orchestrator.policies import Earliest, Limits, Mu
+    from gradmux.orchestrator.schemes import registry
+    from gradmux.orchestrator.simulate import SimulationOptions, simulate
 
     auto = scheme == "auto"
     if auto and (parameters or wait == "mu"):
@@ -98,9 +98,9 @@ def simulate_command(
 
 
 def _play_auto(settings: Settings, delays_s: FloatArray, options: SimulationOptions) -> None:
-    from orchestrator.auto import AutoJob
-    from orchestrator.auto.simulated import simulate_auto
-    from orchestrator.simulate import PIPELINE_MODELS
+    from gradmux.orchestrator.auto import AutoJob
+    from gradmux.orchestrator.auto.simulated import simulate_auto
+    from gradmux.orchestrator.simulate import PIPELINE_MODELS
 
     models = options.models or PIPELINE_MODELS
     if options.jobs % models:

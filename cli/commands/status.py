@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stderr, stdout, table
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import facts, print_json, stderr, stdout, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from orchestrator.runs.status import RunStatus
+    from gradmux.orchestrator.runs.status import RunStatus
 
 LOOK_S = 0.5
 
@@ -24,9 +24,9 @@ LOOK_S = 0.5
 @pass_settings
 def status_command(settings: Settings, run: str, watch: bool) -> None:
     """Tell the state of RUN: steps and loss of each model, rounds, seconds billed, and why it ended if it did."""
-    from orchestrator.runs.history import Follower
-    from orchestrator.runs.paths import find_run
-    from orchestrator.runs.status import status_of
+    from gradmux.orchestrator.runs.history import Follower
+    from gradmux.orchestrator.runs.paths import find_run
+    from gradmux.orchestrator.runs.status import status_of
 
     paths = find_run(settings.home, run)
     follower = Follower(paths.record)

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.detached import run_detached
-from cli.options import FAULTS_HELP, Settings, command, pass_settings
-from cli.output import print_json, set_up_logging
-from cli.results import tell_result
-from cli.trust import distrust, files_of_job, warn
-from orchestrator.errors import ConfigError
+from gradmux.cli.detached import run_detached
+from gradmux.cli.options import FAULTS_HELP, Settings, command, pass_settings
+from gradmux.cli.output import print_json, set_up_logging
+from gradmux.cli.results import tell_result
+from gradmux.cli.trust import distrust, files_of_job, warn
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.config import JobConfig
+    from gradmux.orchestrator.config import JobConfig
 
 
 def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from orchestrator.job_file import job_schema
+        from gradmux.orchestrator.job_file import job_schema
 
         print_json(job_schema())
         ctx.exit()
@@ -64,7 +64,7 @@ def submit_command(
     The cost that --dry-run tells is an estimate: one share of each model is computed here, and the job is played in the
     simulator, so that late and redundant work is counted. It says what it rests on; prices are those of `gradmux cost`.
     """
-    from orchestrator.job_file import load_job
+    from gradmux.orchestrator.job_file import load_job
 
     set_up_logging(settings)
     if delays is not None and not dry_run:
@@ -72,20 +72,20 @@ def submit_command(
     config = _with_faults(load_job(job, overrides), faults)
     warn(distrust(files_of_job(job, config)))  # what is in them runs from here on
 
-    from cli.foreground import run_here
-    from cli.keeping import keep_job, nothing_left_of_refused
-    from cli.places import open_bucket
-    from cli.preparation import prepare_job  # imports torch: what is wrong with the file is told before
-    from orchestrator.api import Materials
-    from orchestrator.prices import PRICES, load_prices
-    from orchestrator.runs.paths import prices_file
+    from gradmux.cli.foreground import run_here
+    from gradmux.cli.keeping import keep_job, nothing_left_of_refused
+    from gradmux.cli.places import open_bucket
+    from gradmux.cli.preparation import prepare_job  # imports torch: what is wrong with the file is told before
+    from gradmux.orchestrator.api import Materials
+    from gradmux.orchestrator.prices import PRICES, load_prices
+    from gradmux.orchestrator.runs.paths import prices_file
 
     counted = dry_run or config.cluster.max_cost_usd is not None
     prices = load_prices(prices_file(settings.home)) if counted else PRICES
     prepared = prepare_job(config, Materials(), job.parent, open_bucket)
     if dry_run:
-        from cli.dry_run import tell_plan
-        from cli.estimating import estimate_job
+        from gradmux.cli.dry_run import tell_plan
+        from gradmux.cli.estimating import estimate_job
 
         tell_plan(settings, prepared, estimate_job(prepared, prices, delays))
         return
@@ -100,8 +100,8 @@ def submit_command(
 
 
 def _with_faults(config: JobConfig, faults: str) -> JobConfig:
-    from cli.places import fault_plan
-    from cli.policy import parse_faults
+    from gradmux.cli.places import fault_plan
+    from gradmux.cli.policy import parse_faults
 
     if not faults:
         return config

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.numbers import FiniteFloat
-from cli.options import Settings, command, pass_settings
-from cli.output import facts, print_json, stderr, stdout, table
-from orchestrator.errors import ConfigError
+from gradmux.cli.numbers import FiniteFloat
+from gradmux.cli.options import Settings, command, pass_settings
+from gradmux.cli.output import facts, print_json, stderr, stdout, table
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.tune import Choice, TuneResult
+    from gradmux.orchestrator.tune import Choice, TuneResult
 
 COLUMNS = ("scheme", "parameters", "n", "time s", "load x n", "in flight", "billed s", "cost $")
 RIGHT = COLUMNS[2:]
@@ -68,10 +68,10 @@ def tune_command(
     seed: int,
 ) -> None:
     """Search schemes, parameters and numbers of workers over PROFILE (a file, or a generator's name)."""
-    from cli.profiles import find_profile
-    from orchestrator.policies import Earliest, Mu
-    from orchestrator.prices import PRICES, load_prices
-    from orchestrator.tune import SCHEMES, TuneOptions, tune
+    from gradmux.cli.profiles import find_profile
+    from gradmux.orchestrator.policies import Earliest, Mu
+    from gradmux.orchestrator.prices import PRICES, load_prices
+    from gradmux.orchestrator.tune import SCHEMES, TuneOptions, tune
 
     list_prices = PRICES if prices is None else load_prices(prices)
     options = TuneOptions(
@@ -93,13 +93,13 @@ def tune_command(
         seed=seed,
     )
     if plot is not None:
-        from orchestrator.delays.plots import picture_path
+        from gradmux.orchestrator.delays.plots import picture_path
 
         picture_path(plot)  # a mistake in it is told before the search
     widest = max(concurrency or 0, *(options.workers or (0,)))
     result = tune(find_profile(profile, workers=widest or 256, seed=seed), options, stderr(settings).print)
     if plot is not None:
-        from orchestrator.tune.plot import save_front
+        from gradmux.orchestrator.tune.plot import save_front
 
         save_front(result, plot)
     if settings.json:
@@ -121,7 +121,7 @@ def _numbers(text: str) -> tuple[int, ...] | None:
 
 
 def _tell(result: TuneResult) -> None:
-    from orchestrator.tune.tuner import thin
+    from gradmux.orchestrator.tune.tuner import thin
 
     by_hand = [_row(choice, name) for name, choice in result.baselines.items() if choice is not None]
     shown = thin(result.pareto, FRONT_SHOWN)

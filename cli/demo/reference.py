@@ -12,8 +12,8 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from cli.preparation import Prepared
-from orchestrator.training.reference import train_reference
+from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.training.reference import train_reference
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.output import facts, table
+from gradmux.cli.output import facts, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cli.demo.contest import Contest, Entry
+    from gradmux.cli.demo.contest import Contest, Entry
 
 
 def tell(contest: Contest, console: Console) -> None:

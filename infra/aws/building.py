@@ -5,11 +5,11 @@ Pure. Used by `stack_plan.py` and `direct_plan.py`.
 
 from __future__ import annotations
 
-from infra.aws.errors import SettingsError
-from infra.aws.image import ImageSource
-from infra.aws.names import Names
-from infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, Step
-from infra.aws.settings import Architecture, Builder, DeploySettings
+from gradmux.infra.aws.errors import SettingsError
+from gradmux.infra.aws.image import ImageSource
+from gradmux.infra.aws.names import Names
+from gradmux.infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, Step
+from gradmux.infra.aws.settings import Architecture, Builder, DeploySettings
 
 CLOUD_MACHINES = {
     Architecture.X86: ("LINUX_CONTAINER", "aws/codebuild/amazonlinux-x86_64-standard:5.0"),

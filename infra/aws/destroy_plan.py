@@ -5,11 +5,11 @@ Pure. Read next: `execute.py`.
 
 from __future__ import annotations
 
-from infra.aws.errors import AwsError
-from infra.aws.names import Names
-from infra.aws.observe import TAG, Function, Observed
-from infra.aws.plan import Call, EmptyBucket, Plan, Step
-from infra.aws.stack_plan import deleting
+from gradmux.infra.aws.errors import AwsError
+from gradmux.infra.aws.names import Names
+from gradmux.infra.aws.observe import TAG, Function, Observed
+from gradmux.infra.aws.plan import Call, EmptyBucket, Plan, Step
+from gradmux.infra.aws.stack_plan import deleting
 
 
 def plan_destroy(observed: Observed, *, delete_data: bool) -> Plan:

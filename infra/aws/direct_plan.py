@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from infra.aws.building import by_docker
-from infra.aws.errors import SettingsError
-from infra.aws.image import ImageSource
-from infra.aws.names import Names
-from infra.aws.observe import TAG, Function, Observed
-from infra.aws.plan import Call, Plan, Step, Wait
-from infra.aws.settings import Architecture, DeploySettings
-from infra.aws.template import repository_policy
-from lambda_worker.contract import PROTOCOL
+from gradmux.infra.aws.building import by_docker
+from gradmux.infra.aws.errors import SettingsError
+from gradmux.infra.aws.image import ImageSource
+from gradmux.infra.aws.names import Names
+from gradmux.infra.aws.observe import TAG, Function, Observed
+from gradmux.infra.aws.plan import Call, Plan, Step, Wait
+from gradmux.infra.aws.settings import Architecture, DeploySettings
+from gradmux.infra.aws.template import repository_policy
+from gradmux.lambda_worker.contract import PROTOCOL
 
 EVENT_AGE_S = 300
 

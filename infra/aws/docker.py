@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from infra.aws.errors import AwsError
-from infra.aws.image import ImageSource
-from infra.aws.settings import Architecture
+from gradmux.infra.aws.errors import AwsError
+from gradmux.infra.aws.image import ImageSource
+from gradmux.infra.aws.settings import Architecture
 
 ANSWER_S = 20.0
 ARCHITECTURES = {

@@ -13,8 +13,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, WaiterError
 
-from infra.aws.errors import NO_REGION, ApiError, AwsError
-from infra.closed_session import closed_session
+from gradmux.infra.aws.errors import NO_REGION, ApiError, AwsError
+from gradmux.infra.closed_session import closed_session
 
 LONGEST_CALL_S = 960
 """Above 900 s, the longest that a function may run, so that no invocation is given up and sent again."""

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.aws.docker import Docker
-from infra.aws.door import POLL_S, Door
-from infra.aws.errors import ApiError, AwsError, StepFailed
-from infra.aws.image import ImageSource
-from infra.aws.observe import observe
-from infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, EmptyBucket, Plan, Step, Wait
-from infra.aws.troubles import build_failure, existing, hint, stack_failure
+from gradmux.infra.aws.docker import Docker
+from gradmux.infra.aws.door import POLL_S, Door
+from gradmux.infra.aws.errors import ApiError, AwsError, StepFailed
+from gradmux.infra.aws.image import ImageSource
+from gradmux.infra.aws.observe import observe
+from gradmux.infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, EmptyBucket, Plan, Step, Wait
+from gradmux.infra.aws.troubles import build_failure, existing, hint, stack_failure
 
 OnStep = Callable[[int, Step], None]
 """Number of the step, from 1, as it begins."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-import lambda_worker
-from infra.aws.errors import SettingsError
-from infra.aws.settings import Architecture
+from gradmux import lambda_worker
+from gradmux.infra.aws.errors import SettingsError
+from gradmux.infra.aws.settings import Architecture
 
 HERE = Path(__file__).parent
 BASES = {
@@ -94,6 +94,7 @@ def image_source(architecture: Architecture, requirements: str = "", python: str
         "extra.txt": requirements.encode(),
     }
     package = Path(lambda_worker.__file__).parent
+    files["gradmux/__init__.py"] = (package.parent / "__init__.py").read_bytes()
     for file in sorted(package.rglob("*.py")):
-        files[f"lambda_worker/{file.relative_to(package).as_posix()}"] = file.read_bytes()
+        files[f"gradmux/lambda_worker/{file.relative_to(package).as_posix()}"] = file.read_bytes()
     return ImageSource(MappingProxyType(files), architecture, python)

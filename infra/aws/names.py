@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from infra.aws.errors import SettingsError
+from gradmux.infra.aws.errors import SettingsError
 
 STACK_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
 """Short enough for a bucket's name, NAME-ACCOUNT-REGION, which has 63 characters at most."""

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.aws.door import Door
-from infra.aws.errors import NO_REGION, ApiError, AwsError
-from infra.aws.names import Account, Names
-from infra.aws.template import template_text
+from gradmux.infra.aws.door import Door
+from gradmux.infra.aws.errors import NO_REGION, ApiError, AwsError
+from gradmux.infra.aws.names import Account, Names
+from gradmux.infra.aws.template import template_text
 
 MISSING = frozenset(
     {

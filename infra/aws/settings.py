@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from infra.aws.errors import SettingsError
+from gradmux.infra.aws.errors import SettingsError
 
 LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365)
 SMALLEST_TMP_MB = 512

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra.aws.building import building
-from infra.aws.errors import AwsError, SettingsError
-from infra.aws.image import ImageSource
-from infra.aws.names import Names
-from infra.aws.observe import TAG, Observed, Stack
-from infra.aws.plan import Call, Plan, Step, Wait
-from infra.aws.settings import Architecture, DeploySettings
-from infra.aws.template import parameters, template_text
+from gradmux.infra.aws.building import building
+from gradmux.infra.aws.errors import AwsError, SettingsError
+from gradmux.infra.aws.image import ImageSource
+from gradmux.infra.aws.names import Names
+from gradmux.infra.aws.observe import TAG, Observed, Stack
+from gradmux.infra.aws.plan import Call, Plan, Step, Wait
+from gradmux.infra.aws.settings import Architecture, DeploySettings
+from gradmux.infra.aws.template import parameters, template_text
 
 FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED", "REVIEW_IN_PROGRESS"})
 """States of a stack that was never finished: nothing but deleting leads out of them."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from infra.aws.names import Names
-from infra.aws.settings import DeploySettings
-from lambda_worker.contract import PROTOCOL
+from gradmux.infra.aws.names import Names
+from gradmux.infra.aws.settings import DeploySettings
+from gradmux.lambda_worker.contract import PROTOCOL
 
 FILE = Path(__file__).with_name("template.yaml")
 VARIABLE = re.compile(r"\$\{([\w:.]+)\}")

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from infra.aws.door import Door
-from infra.aws.errors import AwsError
-from infra.aws.observe import Observed
+from gradmux.infra.aws.door import Door
+from gradmux.infra.aws.errors import AwsError
+from gradmux.infra.aws.observe import Observed
 
 CONSEQUENCES = ("Resource creation cancelled", "Resource update cancelled", "The following resource(s) failed")
 HINTS = (

@@ -8,13 +8,13 @@
 Read next: `emulator.py`.
 """
 
-from infra.local.client import AdminClient
-from infra.local.config import EmulatorConfig
-from infra.local.detached import State, down, status, up
-from infra.local.emulator import Emulator
-from infra.local.errors import EmulatorError
-from infra.local.faults import FaultKind, FaultPlan, FaultRate, ScheduledFault
-from infra.local.injection import DelayPlan
+from gradmux.infra.local.client import AdminClient
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.detached import State, down, status, up
+from gradmux.infra.local.emulator import Emulator
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.faults import FaultKind, FaultPlan, FaultRate, ScheduledFault
+from gradmux.infra.local.injection import DelayPlan
 
 __all__ = [
     "AdminClient",

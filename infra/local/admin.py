@@ -10,14 +10,14 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from infra.local.errors import EmulatorError
-from infra.local.faults import FaultPlan
-from infra.local.http_head import Request
-from infra.local.http_server import Response
-from infra.local.injection import DelayPlan
-from infra.local.invocation import Invoker
-from infra.local.names import ADMIN
-from infra.local.pool import Pool
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.faults import FaultPlan
+from gradmux.infra.local.http_head import Request
+from gradmux.infra.local.http_server import Response
+from gradmux.infra.local.injection import DelayPlan
+from gradmux.infra.local.invocation import Invoker
+from gradmux.infra.local.names import ADMIN
+from gradmux.infra.local.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from infra.local.answers import Answer
-from infra.local.event import EventFields
-from infra.local.faults import FaultKind
+from gradmux.infra.local.answers import Answer
+from gradmux.infra.local.event import EventFields
+from gradmux.infra.local.faults import FaultKind
 
 
 @dataclass(slots=True)

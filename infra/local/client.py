@@ -11,10 +11,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from infra.local.errors import EmulatorError
-from infra.local.faults import FaultPlan
-from infra.local.injection import DelayPlan
-from infra.local.names import ADMIN
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.faults import FaultPlan
+from gradmux.infra.local.injection import DelayPlan
+from gradmux.infra.local.names import ADMIN
 
 
 @dataclass(frozen=True, slots=True)

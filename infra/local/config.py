@@ -11,16 +11,16 @@ import os
 from dataclasses import dataclass
 from typing import Any, Self
 
-from infra.local.errors import EmulatorError
-from infra.local.faults import NO_FAULTS, FaultPlan
-from infra.local.injection import NO_DELAYS, DelayPlan
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.faults import NO_FAULTS, FaultPlan
+from gradmux.infra.local.injection import NO_DELAYS, DelayPlan
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatorConfig:
     """One Lambda function over forked workers, and one S3."""
 
-    handler: str = "lambda_worker.handler:handler"
+    handler: str = "gradmux.lambda_worker.handler:handler"
     """`module:function`"""
     function: str = "gradmux-worker"
     """name of the Lambda function"""
@@ -36,7 +36,7 @@ class EmulatorConfig:
     """handlers that compute at the same time; 0 for one on each processor"""
     warm: int = 0
     """sandboxes ready before the first call"""
-    preload: tuple[str, ...] = ("torch", "lambda_worker.s3:client")
+    preload: tuple[str, ...] = ("torch", "gradmux.lambda_worker.s3:client")
     """what the zygote imports (`module`) and calls (`module:function`), once, before it forks the first worker"""
     python_path: tuple[str, ...] = ()
     """directories where workers look for modules, before the usual ones"""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.local.config import EmulatorConfig
-from infra.local.names import function_arn
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.names import function_arn
 
 CODE_LIMIT_BYTES = 262_144_000
 

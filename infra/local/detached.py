@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local.client import AdminClient
-from infra.local.config import EmulatorConfig
-from infra.local.errors import EmulatorError
-from infra.local.launch import Started, start_server
-from infra.local.processes import local_variables, start_time
+from gradmux.infra.local.client import AdminClient
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.launch import Started, start_server
+from gradmux.infra.local.processes import local_variables, start_time
 
 STOP_S = 20.0
 

@@ -16,13 +16,13 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from infra.local.client import AdminClient
-from infra.local.config import EmulatorConfig
-from infra.local.errors import EmulatorError
-from infra.local.faults import FaultPlan
-from infra.local.injection import DelayPlan
-from infra.local.launch import Started, start_server, stop_server
-from infra.local.processes import local_variables
+from gradmux.infra.local.client import AdminClient
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.faults import FaultPlan
+from gradmux.infra.local.injection import DelayPlan
+from gradmux.infra.local.launch import Started, start_server, stop_server
+from gradmux.infra.local.processes import local_variables
 
 
 class Emulator:

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from infra.local import answers
-from infra.local.admin import Admin
-from infra.local.answers import Answer
-from infra.local.call import Call
-from infra.local.control import account_settings, function_configuration
-from infra.local.http_head import Request
-from infra.local.http_server import Response
-from infra.local.invocation import Invoker
-from infra.local.names import ADMIN, LATEST, VERSION, FunctionName, function_arn, parse_name
+from gradmux.infra.local import answers
+from gradmux.infra.local.admin import Admin
+from gradmux.infra.local.answers import Answer
+from gradmux.infra.local.call import Call
+from gradmux.infra.local.control import account_settings, function_configuration
+from gradmux.infra.local.http_head import Request
+from gradmux.infra.local.http_server import Response
+from gradmux.infra.local.invocation import Invoker
+from gradmux.infra.local.names import ADMIN, LATEST, VERSION, FunctionName, function_arn, parse_name
 
 FUNCTIONS = "/2015-03-31/functions/"
 ACCOUNT_SETTINGS = "/2016-08-19/account-settings"

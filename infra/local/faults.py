@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
 
-from infra.local.errors import EmulatorError
-from infra.local.seeded import uniform
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.seeded import uniform
 
 
 class FaultKind(Enum):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from infra.local.http_head import BadHead, Request, parse_head
+from gradmux.infra.local.http_head import BadHead, Request, parse_head
 
 RECEIVE_BYTES = 1 << 16
 HEAD_BYTES = 1 << 16

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from infra.local.errors import EmulatorError
-from infra.local.seeded import uniform
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.seeded import uniform
 
 
 @dataclass(frozen=True, slots=True)

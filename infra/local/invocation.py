@@ -13,17 +13,17 @@ import math
 from collections import Counter
 from dataclasses import replace
 
-from infra.local import answers
-from infra.local.answers import Answer
-from infra.local.call import Call, Run
-from infra.local.config import EmulatorConfig
-from infra.local.event import event_fields
-from infra.local.faults import FaultKind, FaultPlan
-from infra.local.pool import InitFailed, Pool
-from infra.local.report import Report
-from infra.local.runner import Runner
-from infra.local.sandbox import Sandbox, Verdict, WorkerDied
-from infra.local.statistics import Statistics
+from gradmux.infra.local import answers
+from gradmux.infra.local.answers import Answer
+from gradmux.infra.local.call import Call, Run
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.event import event_fields
+from gradmux.infra.local.faults import FaultKind, FaultPlan
+from gradmux.infra.local.pool import InitFailed, Pool
+from gradmux.infra.local.report import Report
+from gradmux.infra.local.runner import Runner
+from gradmux.infra.local.sandbox import Sandbox, Verdict, WorkerDied
+from gradmux.infra.local.statistics import Statistics
 
 REFUSING = {
     FaultKind.THROTTLE: answers.too_many_requests(),

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
-from infra.local.config import EmulatorConfig
-from infra.local.errors import EmulatorError
-from infra.local.processes import child_environment, python_module
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.processes import child_environment, python_module
 
 STOP_S = 15.0
 
@@ -55,7 +55,7 @@ def start_server(
     Its lifeline is the pipe to its standard input; with a state file it needs none.
     """
     server = subprocess.Popen(
-        python_module("infra.local.server", *([str(state)] if state else [])),
+        python_module("gradmux.infra.local.server", *([str(state)] if state else [])),
         env=child_environment({}, config.python_path),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from infra.local.processes import resident_mb
-from infra.local.sandbox import Sandbox
+from gradmux.infra.local.processes import resident_mb
+from gradmux.infra.local.sandbox import Sandbox
 
 CHECK_S = 0.02
 

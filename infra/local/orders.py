@@ -10,7 +10,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from infra.local.wire import NOTICE, ORDER
+from gradmux.infra.local.wire import NOTICE, ORDER
 
 
 class Orders:

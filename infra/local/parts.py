@@ -14,11 +14,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local.config import EmulatorConfig
-from infra.local.errors import EmulatorError
-from infra.local.names import LATEST
-from infra.local.processes import child_environment, local_variables, python_module
-from infra.local.wire import NOTICE
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.names import LATEST
+from gradmux.infra.local.processes import child_environment, local_variables, python_module
+from gradmux.infra.local.wire import NOTICE
 
 BACKLOG = 4096
 STOP_S = 10.0
@@ -100,7 +100,7 @@ def start_zygote(
         "root": str(root),
     }
     return subprocess.Popen(
-        python_module("infra.local.zygote", json.dumps(arguments)),
+        python_module("gradmux.infra.local.zygote", json.dumps(arguments)),
         env=child_environment(variables, config.python_path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -111,7 +111,7 @@ def start_zygote(
 def start_moto(listener: socket.socket, config: EmulatorConfig) -> subprocess.Popen[bytes]:
     arguments = {"listen": listener.fileno(), "parent": os.getpid(), "faults": config.faults.to_json()}
     return subprocess.Popen(
-        python_module("infra.local.s3", json.dumps(arguments)),
+        python_module("gradmux.infra.local.s3", json.dumps(arguments)),
         env=child_environment({"AWS_EC2_METADATA_DISABLED": "true"}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -14,10 +14,10 @@ import socket
 import time
 from pathlib import Path
 
-from infra.local.memory import MemoryWatch
-from infra.local.orders import Orders
-from infra.local.sandbox import Sandbox, Verdict
-from infra.local.wire import ReplyKind
+from gradmux.infra.local.memory import MemoryWatch
+from gradmux.infra.local.orders import Orders
+from gradmux.infra.local.sandbox import Sandbox, Verdict
+from gradmux.infra.local.wire import ReplyKind
 
 FORKS_ORDERED = 3
 """at a time: the zygote forks one, another comes up, a third waits so that neither does"""

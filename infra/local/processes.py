@@ -14,7 +14,6 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 prctl = ctypes.CDLL(None).prctl  # looked up once: a forked worker copies every page that it touches
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 NOT_INHERITED = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
@@ -69,12 +68,12 @@ def local_variables(region: str, lambda_url: str, s3_url: str) -> dict[str, str]
 
 
 def child_environment(added: Mapping[str, str], python_path: tuple[str, ...] = ()) -> dict[str, str]:
-    """Our environment without the user's AWS settings and proxies, with this project importable, plus `added`."""
+    """Our environment without the user's AWS settings and proxies, plus `added`."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith("AWS_") and name not in NOT_INHERITED
     }
     inherited = kept.get("PYTHONPATH", "")
-    paths = [*python_path, str(PROJECT_ROOT), *([inherited] if inherited else [])]
+    paths = [*python_path, *([inherited] if inherited else [])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", **added}
 
 

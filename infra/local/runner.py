@@ -11,16 +11,16 @@ import signal
 import time
 from dataclasses import replace
 
-from infra.local import answers
-from infra.local.answers import Answer
-from infra.local.call import Call, Run
-from infra.local.config import EmulatorConfig
-from infra.local.corruption import corrupted, of_another_life
-from infra.local.faults import FaultKind
-from infra.local.gate import Gate
-from infra.local.pool import Pool
-from infra.local.sandbox import Reply, Sandbox, Verdict, WorkerDied
-from infra.local.wire import ReplyKind
+from gradmux.infra.local import answers
+from gradmux.infra.local.answers import Answer
+from gradmux.infra.local.call import Call, Run
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.corruption import corrupted, of_another_life
+from gradmux.infra.local.faults import FaultKind
+from gradmux.infra.local.gate import Gate
+from gradmux.infra.local.pool import Pool
+from gradmux.infra.local.sandbox import Reply, Sandbox, Verdict, WorkerDied
+from gradmux.infra.local.wire import ReplyKind
 
 
 class Runner:

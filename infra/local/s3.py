@@ -19,9 +19,9 @@ from typing import Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
-from infra.local import s3_faults
-from infra.local.processes import die_with_parent
-from infra.local.s3_objects import may_write, read_object, write_object
+from gradmux.infra.local import s3_faults
+from gradmux.infra.local.processes import die_with_parent
+from gradmux.infra.local.s3_objects import may_write, read_object, write_object
 
 ONE_CONDITION_AT_A_TIME = threading.Lock()
 """moto looks whether an object is there, then writes: two threads could both find that it is not"""

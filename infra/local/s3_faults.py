@@ -11,10 +11,10 @@ import threading
 from collections import Counter
 from urllib.parse import unquote
 
-from infra.local.faults import NO_FAULTS, FaultKind, FaultPlan
-from infra.local.names import ADMIN
-from infra.local.s3_objects import OBJECT_PATH, ObjectAnswer, backend
-from infra.local.seeded import uniform
+from gradmux.infra.local.faults import NO_FAULTS, FaultKind, FaultPlan
+from gradmux.infra.local.names import ADMIN
+from gradmux.infra.local.s3_objects import OBJECT_PATH, ObjectAnswer, backend
+from gradmux.infra.local.seeded import uniform
 
 PATH = f"{ADMIN}s3"
 SNAPSHOTS = "/weights/"

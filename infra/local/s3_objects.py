@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from moto.s3.models import FakeKey, S3Backend, s3_backends
 
-from infra.local.names import ACCOUNT
+from gradmux.infra.local.names import ACCOUNT
 
 OBJECT_PATH = re.compile(r"/([a-z0-9][a-z0-9.-]+)/([^?]+)")
 MD5_BYTES = 1_000_000

@@ -1,4 +1,4 @@
-"""Small handlers to try the emulator with: `handler="infra.local.samples:handler"`, event {"do": NAME, ...}.
+"""Small handlers to try the emulator with: `handler="gradmux.infra.local.samples:handler"`, event {"do": NAME, ...}.
 
 They stand for the things that functions do to Lambda: answer, answer too much, fail, hang, die, eat memory.
 """

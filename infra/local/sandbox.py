@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn
 
-from infra.local.wire import CALL, REPLY, ReplyKind
+from gradmux.infra.local.wire import CALL, REPLY, ReplyKind
 
 LOG_TAIL_BYTES = 4096
 

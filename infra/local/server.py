@@ -18,9 +18,9 @@ from pathlib import Path
 
 import uvloop
 
-from infra.local.config import EmulatorConfig
-from infra.local.errors import EmulatorError
-from infra.local.parts import PartDied, start_parts, wait_until_ready
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.errors import EmulatorError
+from gradmux.infra.local.parts import PartDied, start_parts, wait_until_ready
 
 
 def raise_descriptor_limit() -> None:
@@ -37,7 +37,7 @@ def leave(*_: object) -> None:
 def run(config: EmulatorConfig, root: Path, state: Path | None, stack: ExitStack) -> None:
     """Starts the parts and serves. Raises EmulatorError when a part cannot start."""
     parts = start_parts(config, root, stack)
-    from infra.local.service import serve  # takes its time, while the parts start
+    from gradmux.infra.local.service import serve  # takes its time, while the parts start
 
     wait_until_ready(parts)
     uvloop.run(serve(config, parts, root, state))

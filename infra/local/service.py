@@ -14,16 +14,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from infra.local.admin import Admin
-from infra.local.answers import SYNC_REQUEST_BYTES
-from infra.local.config import EmulatorConfig
-from infra.local.endpoint import Endpoint
-from infra.local.http_server import HttpServer
-from infra.local.invocation import Invoker
-from infra.local.parts import Parts
-from infra.local.pool import Pool
-from infra.local.processes import start_time
-from infra.local.statistics import Statistics
+from gradmux.infra.local.admin import Admin
+from gradmux.infra.local.answers import SYNC_REQUEST_BYTES
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.endpoint import Endpoint
+from gradmux.infra.local.http_server import HttpServer
+from gradmux.infra.local.invocation import Invoker
+from gradmux.infra.local.parts import Parts
+from gradmux.infra.local.pool import Pool
+from gradmux.infra.local.processes import start_time
+from gradmux.infra.local.statistics import Statistics
 
 PARENT_CHECK_S = 1.0
 BODY_LIMIT = SYNC_REQUEST_BYTES

@@ -22,10 +22,10 @@ from typing import Any, NoReturn
 from awslambdaric import bootstrap
 from awslambdaric.lambda_runtime_client import InvocationRequest
 
-from infra.local.marshal import Marshaller
-from infra.local.processes import die_with_parent
-from infra.local.warmup import single_thread
-from infra.local.wire import CALL, REPLY, ReplyKind
+from gradmux.infra.local.marshal import Marshaller
+from gradmux.infra.local.processes import die_with_parent
+from gradmux.infra.local.warmup import single_thread
+from gradmux.infra.local.wire import CALL, REPLY, ReplyKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local.processes import die_with_parent
-from infra.local.warmup import warm_up
-from infra.local.wire import NOTICE, ORDER
-from infra.local.worker import WorkerSettings, forbid_semaphores, load_handler, work
+from gradmux.infra.local.processes import die_with_parent
+from gradmux.infra.local.warmup import warm_up
+from gradmux.infra.local.wire import NOTICE, ORDER
+from gradmux.infra.local.worker import WorkerSettings, forbid_semaphores, load_handler, work
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@
 Pure but for the record's lines: no clock, no fleet, no files. Read next: `pilot.py`; `cli/wiring.py` plays it for real.
 """
 
-from orchestrator.auto.choice import AUTO, AutoJob, Choice, plain, side_by_side
-from orchestrator.auto.pilot import Pilot, Segment, Watched
+from gradmux.orchestrator.auto.choice import AUTO, AutoJob, Choice, plain, side_by_side
+from gradmux.orchestrator.auto.pilot import Pilot, Segment, Watched
 
 __all__ = ["AUTO", "AutoJob", "Choice", "Pilot", "Segment", "Watched", "plain", "side_by_side"]

@@ -11,14 +11,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.auto.choice import AutoJob, Choice, plain
-from orchestrator.auto.measured import pooled
-from orchestrator.delays import DelayProfile
-from orchestrator.evaluate import grids
-from orchestrator.tune.fitting import FITS, play_fitting
-from orchestrator.tune.material import prepare
-from orchestrator.tune.options import FITTING, TuneOptions
-from orchestrator.tune.search import batches, rank, try_all
+from gradmux.orchestrator.auto.choice import AutoJob, Choice, plain
+from gradmux.orchestrator.auto.measured import pooled
+from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.evaluate import grids
+from gradmux.orchestrator.tune.fitting import FITS, play_fitting
+from gradmux.orchestrator.tune.material import prepare
+from gradmux.orchestrator.tune.options import FITTING, TuneOptions
+from gradmux.orchestrator.tune.search import batches, rank, try_all
 
 FEWEST_ROUNDS = 5
 """measured rounds below which nothing is decided"""

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrator.delays import DelayProfile
-from orchestrator.delays.from_record import Calls, calls_of
-from orchestrator.record import EndLine, Line, RoundLine
-from orchestrator.schemes.delay_estimate import kaplan_meier
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.delays.from_record import Calls, calls_of
+from gradmux.orchestrator.record import EndLine, Line, RoundLine
+from gradmux.orchestrator.schemes.delay_estimate import kaplan_meier
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 LEAST_S = 1e-6
 """what a delay is taken for at least when it is shifted to another load"""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.auto.choice import Choice
+from gradmux.orchestrator.auto.choice import Choice
 
 MARGIN = 0.1
 """a choice that takes up to this share longer than uncoded did is not doubted: few rounds were measured"""

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from orchestrator.auto.choice import AutoJob, Choice, plain, side_by_side
-from orchestrator.auto.decide import Key, Situation, decide
-from orchestrator.auto.measured import measured, seconds_a_job
-from orchestrator.auto.pace import Pace
-from orchestrator.delays import DelayProfile
-from orchestrator.delays.load_fit import fit_load
-from orchestrator.record import Header, Line
+from gradmux.orchestrator.auto.choice import AutoJob, Choice, plain, side_by_side
+from gradmux.orchestrator.auto.decide import Key, Situation, decide
+from gradmux.orchestrator.auto.measured import measured, seconds_a_job
+from gradmux.orchestrator.auto.pace import Pace
+from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.delays.load_fit import fit_load
+from gradmux.orchestrator.record import Header, Line
 
 PROBE_ROUNDS, SMALL_ROUNDS = 8, 4
 """rounds of the two measuring segments, at least"""

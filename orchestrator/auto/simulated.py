@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.auto.choice import AUTO, AutoJob, Choice
-from orchestrator.auto.pilot import Pilot, Segment, Watched
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.loop import Loop, RunSummary
-from orchestrator.policies import Earliest, Limits
-from orchestrator.record import Header, Line, MemoryRecord, RoundLine, Sent
-from orchestrator.rounds import Rounds
-from orchestrator.runs.start import start_after
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context, FloatArray
-from orchestrator.simulate import NoTrainer, Simulation
+from gradmux.orchestrator.auto.choice import AUTO, AutoJob, Choice
+from gradmux.orchestrator.auto.pilot import Pilot, Segment, Watched
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.loop import Loop, RunSummary
+from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.record import Header, Line, MemoryRecord, RoundLine, Sent
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.runs.start import start_after
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context, FloatArray
+from gradmux.orchestrator.simulate import NoTrainer, Simulation
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@
 Knows no scheme, no fleet and no cloud. Read next: `profile.py`.
 """
 
-from orchestrator.delays.formats import load_profile, save_profile
-from orchestrator.delays.from_record import from_lines, from_record
-from orchestrator.delays.generators import GENERATORS, Bursty, ShiftedExponential, generate, parameters_for
-from orchestrator.delays.lambda_like import LambdaLike
-from orchestrator.delays.load_fit import LoadFit, fit_load, theil_sen
-from orchestrator.delays.presets import PRESETS
-from orchestrator.delays.profile import DelayProfile
-from orchestrator.delays.statistics import ProfileSummary, Straggling, summarise
+from gradmux.orchestrator.delays.formats import load_profile, save_profile
+from gradmux.orchestrator.delays.from_record import from_lines, from_record
+from gradmux.orchestrator.delays.generators import GENERATORS, Bursty, ShiftedExponential, generate, parameters_for
+from gradmux.orchestrator.delays.lambda_like import LambdaLike
+from gradmux.orchestrator.delays.load_fit import LoadFit, fit_load, theil_sen
+from gradmux.orchestrator.delays.presets import PRESETS
+from gradmux.orchestrator.delays.profile import DelayProfile
+from gradmux.orchestrator.delays.statistics import ProfileSummary, Straggling, summarise
 
 __all__ = [
     "GENERATORS",

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.delays.from_record import from_record
-from orchestrator.delays.profile import MATRIX_DIMENSIONS, BoolArray, DelayProfile
-from orchestrator.disk import require_writable
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays.from_record import from_record
+from gradmux.orchestrator.delays.profile import MATRIX_DIMENSIONS, BoolArray, DelayProfile
+from gradmux.orchestrator.disk import require_writable
+from gradmux.orchestrator.errors import ConfigError
 
 WRITTEN = (".npz", ".csv")
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray, IntArray
-from orchestrator.errors import ConfigError
-from orchestrator.ports import Outcome
-from orchestrator.record import EndLine, Header, Heard, Line, RecordError, RoundLine, Sent, read_record
+from gradmux.orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray, IntArray
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import Outcome
+from gradmux.orchestrator.record import EndLine, Header, Heard, Line, RecordError, RoundLine, Sent, read_record
 
 
 @dataclass(slots=True)

@@ -13,11 +13,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from orchestrator.delays import lambda_like
-from orchestrator.delays.lambda_like import LambdaLike
-from orchestrator.delays.presets import PRESETS
-from orchestrator.delays.profile import BoolArray, DelayProfile
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays import lambda_like
+from gradmux.orchestrator.delays.lambda_like import LambdaLike
+from gradmux.orchestrator.delays.presets import PRESETS
+from gradmux.orchestrator.delays.profile import BoolArray, DelayProfile
+from gradmux.orchestrator.errors import ConfigError
 
 
 def _positive(label: str, value: float) -> None:

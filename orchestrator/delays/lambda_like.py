@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray
+from gradmux.orchestrator.errors import ConfigError
 
 SHARES = (
     *("early_share", "early_prone", "early_low", "early_high", "prone_share", "prone_rate", "other_rate"),

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.delays.profile import DelayProfile, FloatArray
-from orchestrator.delays.statistics import usable_answers
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays.profile import DelayProfile, FloatArray
+from gradmux.orchestrator.delays.statistics import usable_answers
+from gradmux.orchestrator.errors import ConfigError
 
 MOST_POINTS = 1000
 """points that a fit uses at most, evenly taken: all pairs of more would take memory without telling more"""

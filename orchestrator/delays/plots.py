@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orchestrator.delays.profile import DelayProfile
-from orchestrator.delays.statistics import usable_answers
-from orchestrator.disk import require_writable
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays.profile import DelayProfile
+from gradmux.orchestrator.delays.statistics import usable_answers
+from gradmux.orchestrator.disk import require_writable
+from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

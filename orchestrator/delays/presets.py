@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from orchestrator.delays.lambda_like import LambdaLike
+from gradmux.orchestrator.delays.lambda_like import LambdaLike
 
 STEADY = LambdaLike(
     floor_s=0.924,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray, IntArray
+from gradmux.orchestrator.delays.profile import BoolArray, DelayProfile, FloatArray, IntArray
 
 TOLERANCES = (1.0, 0.5, 0.2)
 """the mu at which stragglers are counted"""

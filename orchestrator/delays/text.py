@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from orchestrator.delays.profile import DelayProfile, FloatArray, IntArray
-from orchestrator.delays.statistics import usable_answers
+from gradmux.orchestrator.delays.profile import DelayProfile, FloatArray, IntArray
+from gradmux.orchestrator.delays.statistics import usable_answers
 
 SHADES = " ░▒▓█"
 LIMITS = (1.2, 1.5, 2.0, 5.0)

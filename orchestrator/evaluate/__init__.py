@@ -13,10 +13,10 @@
 A property test holds it to the loop (`simulate.simulate`) on every round's duration. Read next: `evaluator.py`.
 """
 
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.chance import Chance
-from orchestrator.evaluate.evaluator import Evaluator
-from orchestrator.evaluate.played import Played
-from orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.chance import Chance
+from gradmux.orchestrator.evaluate.evaluator import Evaluator
+from gradmux.orchestrator.evaluate.played import Played
+from gradmux.orchestrator.evaluate.setting import Setting
 
 __all__ = ["Batch", "Chance", "Evaluator", "Played", "Setting"]

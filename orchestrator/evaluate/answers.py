@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.cover import Cover, kth
-from orchestrator.evaluate.draws import Draws
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.cover import Cover, kth
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
 class Answers(Protocol):

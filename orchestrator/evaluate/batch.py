@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

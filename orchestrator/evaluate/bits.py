@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.schemes.scheme import BoolArray
+from gradmux.orchestrator.schemes.scheme import BoolArray
 
 Bits: TypeAlias = NDArray[np.uint64]
 IntArray: TypeAlias = NDArray[np.int64]

@@ -12,9 +12,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.fleets.profile_fleet import DelayTable
-from orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable
+from gradmux.orchestrator.schemes.codes import FractionalCode
 
 Kept: TypeAlias = NDArray[np.int32]
 """half the memory; many are kept"""

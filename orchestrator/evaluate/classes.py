@@ -14,8 +14,8 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 Number = TypeVar("Number", bound=np.generic)
 Decide: TypeAlias = Callable[[IntArray, IntArray], IntArray]

@@ -12,9 +12,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.draws import group_sizes
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.draws import group_sizes
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 Number = TypeVar("Number", bound=np.generic)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.chance import Chance
-from orchestrator.evaluate.setting import Setting
-from orchestrator.schemes.codes import FractionalCode
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.chance import Chance
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 
 class Draws:

@@ -13,15 +13,15 @@ from typing import Protocol
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.evaluate import backup, multiplexed, multiplexed_mu, one_round, pipeline, repeat, repeat_mu
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.bits import IntArray, words_for
-from orchestrator.evaluate.chance import Chance
-from orchestrator.evaluate.draws import Draws
-from orchestrator.evaluate.played import Played
-from orchestrator.evaluate.setting import Setting
-from orchestrator.policies import Mu
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.evaluate import backup, multiplexed, multiplexed_mu, one_round, pipeline, repeat, repeat_mu
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.bits import IntArray, words_for
+from gradmux.orchestrator.evaluate.chance import Chance
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.evaluate.played import Played
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.policies import Mu
 
 CELLS = 1 << 20
 """numbers in one working array, about: columns are played in chunks, so that memory stays bounded and in cache"""

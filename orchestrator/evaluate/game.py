@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from orchestrator.evaluate import bits
-from orchestrator.evaluate.bits import Bits, IntArray
-from orchestrator.evaluate.classes import Classes, Decide, Fork
-from orchestrator.evaluate.models import AnyOf, Model
-from orchestrator.evaluate.mu_rule import most_admitted
-from orchestrator.policies import Mu
-from orchestrator.schemes.scheme import BoolArray
+from gradmux.orchestrator.evaluate import bits
+from gradmux.orchestrator.evaluate.bits import Bits, IntArray
+from gradmux.orchestrator.evaluate.classes import Classes, Decide, Fork
+from gradmux.orchestrator.evaluate.models import AnyOf, Model
+from gradmux.orchestrator.evaluate.mu_rule import most_admitted
+from gradmux.orchestrator.policies import Mu
+from gradmux.orchestrator.schemes.scheme import BoolArray
 
 Allowed: TypeAlias = Callable[[Bits, IntArray], BoolArray]
 """(late sets, class of each) -> can the scheme do without them? The fewer, the better."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.bits import IntArray
 
 BACKUP_SHARES = (0.75, 0.9, 0.95, 1.0)
 BACKUP_SLACKS = (0.5, 1.0, 2.0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 
 class InFlight:

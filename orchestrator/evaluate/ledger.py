@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.classes import Classes
-from orchestrator.evaluate.draws import Draws
-from orchestrator.evaluate.mu_rule import Closing
-from orchestrator.evaluate.played import PlainRounds, Played, lay_out
-from orchestrator.evaluate.setting import Setting
-from orchestrator.evaluate.timeline import limited
-from orchestrator.evaluate.unions import with_room
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.classes import Classes
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.evaluate.mu_rule import Closing
+from gradmux.orchestrator.evaluate.played import PlainRounds, Played, lay_out
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.evaluate.timeline import limited
+from gradmux.orchestrator.evaluate.unions import with_room
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

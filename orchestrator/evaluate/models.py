@@ -12,10 +12,10 @@ from typing import Protocol
 
 import numpy as np
 
-from orchestrator.evaluate import bits
-from orchestrator.evaluate.bits import Bits, IntArray
-from orchestrator.evaluate.unions import Past, SlidingUnions
-from orchestrator.schemes.scheme import BoolArray
+from gradmux.orchestrator.evaluate import bits
+from gradmux.orchestrator.evaluate.bits import Bits, IntArray
+from gradmux.orchestrator.evaluate.unions import Past, SlidingUnions
+from gradmux.orchestrator.schemes.scheme import BoolArray
 
 NEVER = np.iinfo(np.int64).max
 """no lambda would do"""

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.draws import Draws
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 Test: TypeAlias = Callable[[IntArray, IntArray], BoolArray]
 """(k, places) -> may the last k workers be late, at these places? The fewer, the better."""

@@ -13,13 +13,13 @@ from collections import deque
 
 import numpy as np
 
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.cover import Cover, kth
-from orchestrator.evaluate.draws import Draws
-from orchestrator.evaluate.played import Played
-from orchestrator.evaluate.setting import Setting
-from orchestrator.evaluate.timeline import Timeline
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.cover import Cover, kth
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.evaluate.played import Played
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.evaluate.timeline import Timeline
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 
 def play(batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Played:

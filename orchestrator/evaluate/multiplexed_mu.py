@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.classes import opens
-from orchestrator.evaluate.draws import Draws
-from orchestrator.evaluate.game import Game
-from orchestrator.evaluate.ledger import Asked, Ledger, LoadShift, Plays
-from orchestrator.evaluate.models import Arbitrary, Bursty, Model
-from orchestrator.evaluate.mu_rule import Cut
-from orchestrator.evaluate.played import Played
-from orchestrator.evaluate.setting import Setting
-from orchestrator.policies import Mu
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.classes import opens
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.evaluate.game import Game
+from gradmux.orchestrator.evaluate.ledger import Asked, Ledger, LoadShift, Plays
+from gradmux.orchestrator.evaluate.models import Arbitrary, Bursty, Model
+from gradmux.orchestrator.evaluate.mu_rule import Cut
+from gradmux.orchestrator.evaluate.played import Played
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.policies import Mu
 
 
 def play(batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Played:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.cover import Cover, decode_delays
-from orchestrator.evaluate.draws import Draws
-from orchestrator.evaluate.mu_rule import Cut
-from orchestrator.evaluate.played import PlainRounds, Played, lay_out
-from orchestrator.evaluate.setting import Setting
-from orchestrator.evaluate.timeline import limited
-from orchestrator.policies import Mu
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.cover import Cover, decode_delays
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.evaluate.mu_rule import Cut
+from gradmux.orchestrator.evaluate.played import PlainRounds, Played, lay_out
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.evaluate.timeline import limited
+from gradmux.orchestrator.policies import Mu
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 
 def play(batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Played:

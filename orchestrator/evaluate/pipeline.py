@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.draws import Draws
-from orchestrator.evaluate.in_flight import InFlight
-from orchestrator.evaluate.one_round import fractional_s
-from orchestrator.evaluate.played import Played
-from orchestrator.evaluate.setting import Setting
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.evaluate.in_flight import InFlight
+from gradmux.orchestrator.evaluate.one_round import fractional_s
+from gradmux.orchestrator.evaluate.played import Played
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 
 def play(batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Played:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.draws import Draws
-from orchestrator.evaluate.setting import Setting
-from orchestrator.evaluate.timeline import Timeline
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.evaluate.timeline import Timeline
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,21 +10,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrator.evaluate import bits
-from orchestrator.evaluate.batch import Batch
-from orchestrator.evaluate.bits import Bits, IntArray
-from orchestrator.evaluate.classes import opens
-from orchestrator.evaluate.cover import Cover
-from orchestrator.evaluate.draws import Draws
-from orchestrator.evaluate.game import Game
-from orchestrator.evaluate.ledger import Asked, Ledger, LoadShift, Plays
-from orchestrator.evaluate.models import Model, PerRound, PublishedBursty, Repeats
-from orchestrator.evaluate.mu_rule import Closing, Cut
-from orchestrator.evaluate.played import Played
-from orchestrator.evaluate.setting import Setting
-from orchestrator.evaluate.unions import Past
-from orchestrator.policies import Mu
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.evaluate import bits
+from gradmux.orchestrator.evaluate.batch import Batch
+from gradmux.orchestrator.evaluate.bits import Bits, IntArray
+from gradmux.orchestrator.evaluate.classes import opens
+from gradmux.orchestrator.evaluate.cover import Cover
+from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.evaluate.game import Game
+from gradmux.orchestrator.evaluate.ledger import Asked, Ledger, LoadShift, Plays
+from gradmux.orchestrator.evaluate.models import Model, PerRound, PublishedBursty, Repeats
+from gradmux.orchestrator.evaluate.mu_rule import Closing, Cut
+from gradmux.orchestrator.evaluate.played import Played
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.evaluate.unions import Past
+from gradmux.orchestrator.policies import Mu
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
 def play(batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Played:

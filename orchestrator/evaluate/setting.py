@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Earliest, Limits, WaitPolicy
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Earliest, Limits, WaitPolicy
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.evaluate.in_flight import InFlight
-from orchestrator.evaluate.setting import Setting
-from orchestrator.policies import Mu
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.in_flight import InFlight
+from gradmux.orchestrator.evaluate.setting import Setting
+from gradmux.orchestrator.policies import Mu
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
 class Timeline:

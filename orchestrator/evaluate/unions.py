@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.evaluate import bits
-from orchestrator.evaluate.bits import Bits, IntArray
+from gradmux.orchestrator.evaluate import bits
+from gradmux.orchestrator.evaluate.bits import Bits, IntArray
 
 Number = TypeVar("Number", bound=np.generic)
 

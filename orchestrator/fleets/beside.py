@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from orchestrator.ports import Arrival
-from orchestrator.record import Beside
+from gradmux.orchestrator.ports import Arrival
+from gradmux.orchestrator.record import Beside
 
 Sent = TypeVar("Sent")
 

@@ -26,10 +26,10 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from lambda_worker.contract import Request
-from orchestrator.aws import find_credentials, new_session, resolve_endpoint
-from orchestrator.errors import PreflightError
-from orchestrator.fleets.calling import (
+from gradmux.lambda_worker.contract import Request
+from gradmux.orchestrator.aws import find_credentials, new_session, resolve_endpoint
+from gradmux.orchestrator.errors import PreflightError
+from gradmux.orchestrator.fleets.calling import (
     CONNECT_S,
     IMPATIENT,
     OUTCOMES,
@@ -40,10 +40,10 @@ from orchestrator.fleets.calling import (
     Patience,
     request_body,
 )
-from orchestrator.fleets.inbox import Inbox
-from orchestrator.fleets.refusals import Verdict
-from orchestrator.fleets.replies import Answer, ReplyReader, ended
-from orchestrator.ports import Arrival, Invocation, Store
+from gradmux.orchestrator.fleets.inbox import Inbox
+from gradmux.orchestrator.fleets.refusals import Verdict
+from gradmux.orchestrator.fleets.replies import Answer, ReplyReader, ended
+from gradmux.orchestrator.ports import Arrival, Invocation, Store
 
 
 class Boto3Fleet:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
 
-from lambda_worker.contract import MAX_EVENT_BYTES, MAX_REQUEST_BYTES, Request, encode_request
-from orchestrator.errors import ConfigError
-from orchestrator.fleets.refusals import Verdict
-from orchestrator.ports import Invocation, Outcome
+from gradmux.lambda_worker.contract import MAX_EVENT_BYTES, MAX_REQUEST_BYTES, Request, encode_request
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.fleets.refusals import Verdict
+from gradmux.orchestrator.ports import Invocation, Outcome
 
 SILENCE_S = 120.0
 """An answer may take so much longer than the function's timeout: cold starts, and the emulator's queue for a core."""

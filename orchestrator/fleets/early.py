@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from lambda_worker.contract import Request, early_key
-from orchestrator.fleets.mailbox import Mailbox
-from orchestrator.ports import Arrival
+from gradmux.lambda_worker.contract import Request, early_key
+from gradmux.orchestrator.fleets.mailbox import Mailbox
+from gradmux.orchestrator.ports import Arrival
 
 Read = Callable[[bytes], Awaitable[Arrival]]
 

@@ -12,8 +12,8 @@ import asyncio
 import select
 from typing import Any
 
-from orchestrator.fleets.http_dial import Dialer, NoConnection
-from orchestrator.fleets.http_reader import BadResponse, Bodies, Response, ResponseReader
+from gradmux.orchestrator.fleets.http_dial import Dialer, NoConnection
+from gradmux.orchestrator.fleets.http_reader import BadResponse, Bodies, Response, ResponseReader
 
 __all__ = ["Broken", "HttpClient", "NoConnection", "Silent"]
 

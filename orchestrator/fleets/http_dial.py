@@ -18,8 +18,8 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from orchestrator.errors import PreflightError
-from orchestrator.fleets.http_reader import HEAD_BYTES, BadResponse, parse_head
+from gradmux.orchestrator.errors import PreflightError
+from gradmux.orchestrator.fleets.http_reader import HEAD_BYTES, BadResponse, parse_head
 
 CONNECT_S = 10.0
 DIALS = 256

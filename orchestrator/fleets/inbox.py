@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 
-from orchestrator.ports import Arrival
+from gradmux.orchestrator.ports import Arrival
 
 APART_S = 1e-9
 """Between stamps of arrivals that come together: who was first is then told by a record's delays, too."""

@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import botocore.session
 from botocore.utils import get_environ_proxies
 
-from lambda_worker.contract import Request, reply_key
-from orchestrator.aws import find_credentials, new_session, resolve_endpoint, tls_context
-from orchestrator.errors import PreflightError
-from orchestrator.fleets.background import BackgroundLoop
-from orchestrator.fleets.calling import (
+from gradmux.lambda_worker.contract import Request, reply_key
+from gradmux.orchestrator.aws import find_credentials, new_session, resolve_endpoint, tls_context
+from gradmux.orchestrator.errors import PreflightError
+from gradmux.orchestrator.fleets.background import BackgroundLoop
+from gradmux.orchestrator.fleets.calling import (
     IMPATIENT,
     OUTCOMES,
     SILENCE_S,
@@ -35,18 +35,18 @@ from orchestrator.fleets.calling import (
     Ramp,
     request_body,
 )
-from orchestrator.fleets.credentials import CredentialSource, CredentialTrouble
-from orchestrator.fleets.early import EarlyMessages
-from orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
-from orchestrator.fleets.http_dial import Dialer, Route
-from orchestrator.fleets.http_reader import Response
-from orchestrator.fleets.inbox import Inbox
-from orchestrator.fleets.mailbox import Mailbox
-from orchestrator.fleets.refusals import Verdict
-from orchestrator.fleets.replies import Answer, ReplyReader, ended
-from orchestrator.fleets.signing import DATE_REFUSALS, Clock, Signer, Target
-from orchestrator.ports import Arrival, Invocation, Store
-from orchestrator.training.stored import Shelf
+from gradmux.orchestrator.fleets.credentials import CredentialSource, CredentialTrouble
+from gradmux.orchestrator.fleets.early import EarlyMessages
+from gradmux.orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
+from gradmux.orchestrator.fleets.http_dial import Dialer, Route
+from gradmux.orchestrator.fleets.http_reader import Response
+from gradmux.orchestrator.fleets.inbox import Inbox
+from gradmux.orchestrator.fleets.mailbox import Mailbox
+from gradmux.orchestrator.fleets.refusals import Verdict
+from gradmux.orchestrator.fleets.replies import Answer, ReplyReader, ended
+from gradmux.orchestrator.fleets.signing import DATE_REFUSALS, Clock, Signer, Target
+from gradmux.orchestrator.ports import Arrival, Invocation, Store
+from gradmux.orchestrator.training.stored import Shelf
 
 HEAVY_BYTES = 65_536
 """Replies from this size on are read in a thread, so that they do not hold up the others."""

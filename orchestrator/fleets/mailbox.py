@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.errors import GradmuxError
-from orchestrator.ports import Store
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.ports import Store
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.ports import Arrival, Fleet, Invocation
+from gradmux.orchestrator.ports import Arrival, Fleet, Invocation
 
 
 class OnwardFleet:

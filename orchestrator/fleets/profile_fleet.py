@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.ports import Arrival, Invocation, Outcome
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 Compute: TypeAlias = Callable[[Invocation], Mapping[int, Any]]
 

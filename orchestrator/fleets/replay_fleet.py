@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from orchestrator.errors import GradmuxError
-from orchestrator.ports import Arrival, Invocation
-from orchestrator.record import EndLine, Line, RoundLine
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.ports import Arrival, Invocation
+from gradmux.orchestrator.record import EndLine, Line, RoundLine
 
 
 class ReplayDiverged(GradmuxError):

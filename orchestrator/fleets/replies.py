@@ -16,12 +16,12 @@ from typing import Any
 
 import orjson
 
-from lambda_worker.contract import ContractError, Reply, Result, VersionError, decode_result, parse_reply
-from orchestrator.errors import GradmuxError, PreflightError
-from orchestrator.fleets.refusals import Verdict, told, verdict_on
-from orchestrator.ports import Arrival, Invocation, Outcome, Store
-from orchestrator.training.gradients import CodedResult
-from orchestrator.training.stored import Shelf, StoredResult
+from gradmux.lambda_worker.contract import ContractError, Reply, Result, VersionError, decode_result, parse_reply
+from gradmux.orchestrator.errors import GradmuxError, PreflightError
+from gradmux.orchestrator.fleets.refusals import Verdict, told, verdict_on
+from gradmux.orchestrator.ports import Arrival, Invocation, Outcome, Store
+from gradmux.orchestrator.training.gradients import CodedResult
+from gradmux.orchestrator.training.stored import Shelf, StoredResult
 
 REMOVED_AT_ONCE = 64
 STACK_LINES = 8

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from orchestrator.ports import Arrival, Fleet, Invocation
+from gradmux.orchestrator.ports import Arrival, Fleet, Invocation
 
 LOOK_S = 0.1
 """Between two looks for free slots, while calls wait for them."""

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from orchestrator.ports import Arrival, Invocation, Trainer
-from orchestrator.schemes.scheme import Scheme, Slots
+from gradmux.orchestrator.ports import Arrival, Invocation, Trainer
+from gradmux.orchestrator.schemes.scheme import Scheme, Slots
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from orchestrator.errors import BudgetSpent
-from orchestrator.prices import Prices
+from gradmux.orchestrator.errors import BudgetSpent
+from gradmux.orchestrator.prices import Prices
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.runs.life import Life, last_life, request_cancel
-from orchestrator.runs.lock import is_held
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.status import RunStatus, State, status_of
+from gradmux.orchestrator.runs.life import Life, last_life, request_cancel
+from gradmux.orchestrator.runs.lock import is_held
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.status import RunStatus, State, status_of
 
 LOOK_S = 0.1
 

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.disk import DISK, UNFINISHED, Disk, write_whole
-from orchestrator.errors import ConfigError
-from orchestrator.ports import ModelState
-from orchestrator.runs.archive import UNREADABLE, zipped
+from gradmux.orchestrator.disk import DISK, UNFINISHED, Disk, write_whole
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import ModelState
+from gradmux.orchestrator.runs.archive import UNREADABLE, zipped
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from orchestrator.prices import Prices
-from orchestrator.record import EndLine, Header, Heard, Line, RoundLine
-from orchestrator.runs.history import ROUNDS
+from gradmux.orchestrator.prices import Prices
+from gradmux.orchestrator.record import EndLine, Header, Heard, Line, RoundLine
+from gradmux.orchestrator.runs.history import ROUNDS
 
 
 @dataclass(slots=True)

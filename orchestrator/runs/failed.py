@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.disk import DISK, Disk, write_whole
-from orchestrator.errors import ConfigError
-from orchestrator.runs.archive import UNREADABLE, zipped
-from orchestrator.runs.life import FolderError
-from orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.disk import DISK, Disk, write_whole
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.runs.archive import UNREADABLE, zipped
+from gradmux.orchestrator.runs.life import FolderError
+from gradmux.orchestrator.runs.paths import RunPaths
 
 REQUEST, OBJECTS = "request.json", "objects/"
 

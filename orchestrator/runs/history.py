@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.record import (
+from gradmux.orchestrator.record import (
     Beside,
     Decoded,
     EndLine,
@@ -23,7 +23,7 @@ from orchestrator.record import (
     Sent,
     decode_lines,
 )
-from orchestrator.runs.life import FolderError
+from gradmux.orchestrator.runs.life import FolderError
 
 DONE = "done"
 """key of `Header.extra`: steps of each model that were done when the life, or this segment of it, began"""

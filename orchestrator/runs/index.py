@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from orchestrator.errors import GradmuxError
-from orchestrator.runs.lock import is_held
-from orchestrator.runs.paths import RunPaths, all_runs
-from orchestrator.runs.status import RunStatus, status_of
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.runs.lock import is_held
+from gradmux.orchestrator.runs.paths import RunPaths, all_runs
+from gradmux.orchestrator.runs.status import RunStatus, status_of
 
 log = logging.getLogger(__name__)
 

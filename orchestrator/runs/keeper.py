@@ -11,9 +11,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from orchestrator.ports import Resumable
-from orchestrator.record import Header, Line, Recorder, RoundLine
-from orchestrator.runs.checkpoints import Checkpoints, Manifest
+from gradmux.orchestrator.ports import Resumable
+from gradmux.orchestrator.record import Header, Line, Recorder, RoundLine
+from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ lies elsewhere (`mirror.py`). Knows no S3. Read next: `orchestrator/store.py`, f
 
 from __future__ import annotations
 
-from orchestrator.ports import Store
-from orchestrator.store import Keys
+from gradmux.orchestrator.ports import Store
+from gradmux.orchestrator.store import Keys
 
 
 def leftovers(store: Store, keys: Keys, until: int | None = None) -> list[str]:

@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.disk import DISK, Disk, write_whole
-from orchestrator.errors import GradmuxError
-from orchestrator.runs.lock import RunBusy, only_process
-from orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.disk import DISK, Disk, write_whole
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.runs.lock import RunBusy, only_process
+from gradmux.orchestrator.runs.paths import RunPaths
 
 NEVER = -1
 """the epoch before the first"""
@@ -72,7 +72,7 @@ def new_store_name(job: str) -> str:
 
 def store_name(paths: RunPaths) -> str:
     """What the run is called in the object store. Raises FolderError when that is not known any more."""
-    from orchestrator.store import RUN_NAME  # slow to import; `list` needs none of it
+    from gradmux.orchestrator.store import RUN_NAME  # slow to import; `list` needs none of it
 
     try:
         name = paths.store_name.read_text()

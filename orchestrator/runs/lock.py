@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.errors import GradmuxError
+from gradmux.orchestrator.errors import GradmuxError
 
 PATIENCE_S = 0.3
 """Somebody who only looks holds the lock for an instant."""

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.record import Header, Line, Recorder, RoundLine
-from orchestrator.schemes.codes.code import NOISY
+from gradmux.orchestrator.record import Header, Line, Recorder, RoundLine
+from gradmux.orchestrator.schemes.codes.code import NOISY
 
 log = logging.getLogger(__name__)
 
 TROUBLES_TOLD = 20
 """different ones of a life; the record has them all"""
-LOGGERS = ("orchestrator", "infra", "cli")
+LOGGER = "gradmux"
 
 
 class QuietFile(logging.FileHandler):
@@ -38,17 +38,15 @@ def logging_to(path: Path) -> Iterator[None]:
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     handler.setLevel(logging.INFO)
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
+    logger = logging.getLogger(LOGGER)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(min(level or logging.INFO, logging.INFO))
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.removeHandler(handler)
-            logger.setLevel(level)
+        logger.removeHandler(handler)
+        logger.setLevel(level)
         handler.close()
 
 

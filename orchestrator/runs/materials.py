@@ -21,11 +21,11 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.disk import DISK, Disk, write_whole
-from orchestrator.errors import ConfigError
-from orchestrator.runs.life import FolderError
-from orchestrator.runs.paths import RunPaths
-from orchestrator.store import digest
+from gradmux.orchestrator.disk import DISK, Disk, write_whole
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.runs.life import FolderError
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.store import digest
 
 KEPT_BYTES = 1 << 30
 """Larger data sets are not copied: their path and digest are kept."""

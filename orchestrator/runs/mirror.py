@@ -19,14 +19,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.disk import DISK, Disk, write_whole
-from orchestrator.errors import ConfigError, RunStopped
-from orchestrator.ports import Store
-from orchestrator.runs.checkpoints import KEPT, NAME, Checkpoints
-from orchestrator.runs.life import NEVER, Life, last_life, request_cancel
-from orchestrator.runs.lock import RunBusy, is_held
-from orchestrator.runs.paths import RunPaths, all_runs, create_run
-from orchestrator.store import Keys
+from gradmux.orchestrator.disk import DISK, Disk, write_whole
+from gradmux.orchestrator.errors import ConfigError, RunStopped
+from gradmux.orchestrator.ports import Store
+from gradmux.orchestrator.runs.checkpoints import KEPT, NAME, Checkpoints
+from gradmux.orchestrator.runs.life import NEVER, Life, last_life, request_cancel
+from gradmux.orchestrator.runs.lock import RunBusy, is_held
+from gradmux.orchestrator.runs.paths import RunPaths, all_runs, create_run
+from gradmux.orchestrator.store import Keys
 
 PIECE = re.compile(r"(\d{12})-(\d{12})-(\d{6})")
 """which bytes of the record a piece holds, and whose it is"""

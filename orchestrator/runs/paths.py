@@ -27,8 +27,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.disk import DISK, Disk, DiskError
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.disk import DISK, Disk, DiskError
+from gradmux.orchestrator.errors import ConfigError
 
 STAGING = ".new-"
 ABANDONED_S = 3600.0

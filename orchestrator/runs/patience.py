@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from orchestrator.errors import PreflightError, RunStopped
-from orchestrator.ports import Store
+from gradmux.orchestrator.errors import PreflightError, RunStopped
+from gradmux.orchestrator.ports import Store
 
 log = logging.getLogger(__name__)
 

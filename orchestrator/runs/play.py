@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from orchestrator.disk import DiskError
-from orchestrator.errors import PreflightError, RunCancelled, RunStopped
-from orchestrator.loop import Loop, RunSummary
-from orchestrator.runs.keeper import Keeper
+from gradmux.orchestrator.disk import DiskError
+from gradmux.orchestrator.errors import PreflightError, RunCancelled, RunStopped
+from gradmux.orchestrator.loop import Loop, RunSummary
+from gradmux.orchestrator.runs.keeper import Keeper
 
 
 def play(

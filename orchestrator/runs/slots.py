@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.disk import DiskError
-from orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.disk import DiskError
+from gradmux.orchestrator.runs.paths import RunPaths
 
 LEASE = struct.Struct("<QQ")
 """slots used, slots waited for"""

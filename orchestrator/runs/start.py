@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import JobPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.errors import GradmuxError
-from orchestrator.record import RecordError
-from orchestrator.runs.history import STEPS, Follower, History
-from orchestrator.runs.life import FolderError, Life, cancelled_epoch, last_life
-from orchestrator.runs.lock import is_held
-from orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.record import RecordError
+from gradmux.orchestrator.runs.history import STEPS, Follower, History
+from gradmux.orchestrator.runs.life import FolderError, Life, cancelled_epoch, last_life
+from gradmux.orchestrator.runs.lock import is_held
+from gradmux.orchestrator.runs.paths import RunPaths
 
 
 class State(StrEnum):

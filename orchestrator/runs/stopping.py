@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from orchestrator.errors import Interrupted, RunCancelled, RunStopped
-from orchestrator.runs.life import cancelled_epoch
-from orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.errors import Interrupted, RunCancelled, RunStopped
+from gradmux.orchestrator.runs.life import cancelled_epoch
+from gradmux.orchestrator.runs.paths import RunPaths
 
 LOOK_S = 0.2
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.prices import Prices, load_prices
-from orchestrator.runs.life import last_life
-from orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.prices import Prices, load_prices
+from gradmux.orchestrator.runs.life import last_life
+from gradmux.orchestrator.runs.paths import RunPaths
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,22 @@ import math
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.codes import FractionalCode
-from orchestrator.schemes.codes.fractional import FractionalWord
-from orchestrator.schemes.constraints import require_tolerance
-from orchestrator.schemes.scheme import Context, Decoding, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
-from orchestrator.schemes.stragglers import PerRound, choose_model
-from orchestrator.schemes.synchronous import CodedJob, OneRoundScheme
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.codes.fractional import FractionalWord
+from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.scheme import (
+    Context,
+    Decoding,
+    Parameter,
+    Params,
+    Sample,
+    Scheme,
+    SchemeInfo,
+    StragglerModel,
+)
+from gradmux.orchestrator.schemes.stragglers import PerRound, choose_model
+from gradmux.orchestrator.schemes.synchronous import CodedJob, OneRoundScheme
 
 FLAG = ("false", "true")
 

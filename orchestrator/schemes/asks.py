@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from orchestrator.schemes.scheme import Key
+from gradmux.orchestrator.schemes.scheme import Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.errors import ConfigError
 
 
 def require_tolerance(scheme: str, stragglers: int, workers: int) -> None:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.schemes.asks import Call
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.schemes.asks import Call
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 WINDOW = 1024
 """delays that are remembered"""

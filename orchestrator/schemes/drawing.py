@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.schemes.scheme import Context, Key, Sample, Scheme, Task
+from gradmux.orchestrator.schemes.scheme import Context, Key, Sample, Scheme, Task
 
 
 class State(StrEnum):

@@ -10,11 +10,20 @@ from __future__ import annotations
 
 import math
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.codes import Codeword, FractionalCode
-from orchestrator.schemes.scheme import Context, Decoding, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
-from orchestrator.schemes.stragglers import PerRound, choose_model
-from orchestrator.schemes.synchronous import CodedJob, OneRoundScheme
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.codes import Codeword, FractionalCode
+from gradmux.orchestrator.schemes.scheme import (
+    Context,
+    Decoding,
+    Parameter,
+    Params,
+    Sample,
+    Scheme,
+    SchemeInfo,
+    StragglerModel,
+)
+from gradmux.orchestrator.schemes.stragglers import PerRound, choose_model
+from gradmux.orchestrator.schemes.synchronous import CodedJob, OneRoundScheme
 
 
 class FastestJob(CodedJob):

@@ -11,11 +11,11 @@ Read next: `selective_repeat.py`.
 
 from __future__ import annotations
 
-from orchestrator.schemes.codes import CODES, make_code
-from orchestrator.schemes.constraints import require_tolerance
-from orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
-from orchestrator.schemes.stragglers import Covered, PerRound, choose_model
-from orchestrator.schemes.synchronous import OneRoundScheme
+from gradmux.orchestrator.schemes.codes import CODES, make_code
+from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
+from gradmux.orchestrator.schemes.stragglers import Covered, PerRound, choose_model
+from gradmux.orchestrator.schemes.synchronous import OneRoundScheme
 
 
 class GradientCoding(OneRoundScheme):

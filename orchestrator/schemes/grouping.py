@@ -9,11 +9,11 @@ Read next: `lazy_family.py`.
 
 from __future__ import annotations
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.codes import FractionalCode
-from orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
-from orchestrator.schemes.stragglers import Covered, PerRound, choose_model
-from orchestrator.schemes.synchronous import OneRoundScheme
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
+from gradmux.orchestrator.schemes.stragglers import Covered, PerRound, choose_model
+from gradmux.orchestrator.schemes.synchronous import OneRoundScheme
 
 
 class GroupCode(FractionalCode):

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.schemes.lazy_job import LazyJob, Sent, Shards, reach
-from orchestrator.schemes.scheme import (
+from gradmux.orchestrator.schemes.lazy_job import LazyJob, Sent, Shards, reach
+from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     BoolArray,
     Context,
@@ -33,8 +33,8 @@ from orchestrator.schemes.scheme import (
     Skip,
     StragglerModel,
 )
-from orchestrator.schemes.stragglers import Covered, PerRound, choose_model
-from orchestrator.schemes.synchronous import SynchronousScheme
+from gradmux.orchestrator.schemes.stragglers import Covered, PerRound, choose_model
+from gradmux.orchestrator.schemes.synchronous import SynchronousScheme
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.codes import CODES
-from orchestrator.schemes.constraints import require_tolerance
-from orchestrator.schemes.lazy import Lazy, Trigger
-from orchestrator.schemes.lazy_job import Shards
-from orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.codes import CODES
+from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.lazy import Lazy, Trigger
+from gradmux.orchestrator.schemes.lazy_job import Shards
+from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo
 
 
 def _trigger(name: str, params: Params, context: Context, shards: Shards, *, by_worker: bool) -> Trigger:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.schemes.codes import Code, Codeword, FractionalCode, make_code
-from orchestrator.schemes.scheme import Decoding, FloatArray, Key, Skip, Task
+from gradmux.orchestrator.schemes.codes import Code, Codeword, FractionalCode, make_code
+from gradmux.orchestrator.schemes.scheme import Decoding, FloatArray, Key, Skip, Task
 
 
 @dataclass(frozen=True, slots=True)

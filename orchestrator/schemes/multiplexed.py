@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.schemes.codes import CODES, Code, make_code
-from orchestrator.schemes.constraints import require_burst, require_max_stragglers
-from orchestrator.schemes.multiplexed_job import Layout, MultiplexedJob
-from orchestrator.schemes.scheme import (
+from gradmux.orchestrator.schemes.codes import CODES, Code, make_code
+from gradmux.orchestrator.schemes.constraints import require_burst, require_max_stragglers
+from gradmux.orchestrator.schemes.multiplexed_job import Layout, MultiplexedJob
+from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     Context,
     Key,
@@ -35,8 +35,8 @@ from orchestrator.schemes.scheme import (
     StragglerModel,
     Task,
 )
-from orchestrator.schemes.stragglers import Arbitrary, Bursty, choose_model
-from orchestrator.schemes.synchronous import SynchronousScheme
+from gradmux.orchestrator.schemes.stragglers import Arbitrary, Bursty, choose_model
+from gradmux.orchestrator.schemes.synchronous import SynchronousScheme
 
 
 class Multiplexed(SynchronousScheme[MultiplexedJob]):

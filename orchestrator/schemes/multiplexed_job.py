@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.schemes.codes import Code, Combination
-from orchestrator.schemes.scheme import Decoding, FloatArray, Key, Task
+from gradmux.orchestrator.schemes.codes import Code, Combination
+from gradmux.orchestrator.schemes.scheme import Decoding, FloatArray, Key, Task
 
 
 class Layout:

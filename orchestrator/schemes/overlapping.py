@@ -5,7 +5,7 @@ Read next: `pipeline.py`.
 
 from __future__ import annotations
 
-from orchestrator.schemes.synchronous import State, SynchronousScheme
+from gradmux.orchestrator.schemes.synchronous import State, SynchronousScheme
 
 
 class OverlappingScheme(SynchronousScheme[State]):

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.codes import CODES, Code, Codeword, make_code
-from orchestrator.schemes.constraints import require_tolerance
-from orchestrator.schemes.scheme import (
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.codes import CODES, Code, Codeword, make_code
+from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     BoolArray,
     Context,
@@ -34,8 +34,8 @@ from orchestrator.schemes.scheme import (
     StragglerModel,
     Task,
 )
-from orchestrator.schemes.stragglers import Covered, choose_model
-from orchestrator.schemes.synchronous import SynchronousScheme
+from gradmux.orchestrator.schemes.stragglers import Covered, choose_model
+from gradmux.orchestrator.schemes.synchronous import SynchronousScheme
 
 PRIVATE, CODED = 0, 1
 """Slots, and messages, of every worker."""

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.codes import FractionalCode
-from orchestrator.schemes.constraints import require_tolerance
-from orchestrator.schemes.overlapping import OverlappingScheme
-from orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
-from orchestrator.schemes.stragglers import Covered, PerRound, choose_model
-from orchestrator.schemes.synchronous import CodedJob, OneRoundScheme
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.overlapping import OverlappingScheme
+from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
+from gradmux.orchestrator.schemes.stragglers import Covered, PerRound, choose_model
+from gradmux.orchestrator.schemes.synchronous import CodedJob, OneRoundScheme
 
 
 class Pipeline(OverlappingScheme[CodedJob], OneRoundScheme):

@@ -21,11 +21,11 @@ import math
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.asks import Backup, Call
-from orchestrator.schemes.delay_estimate import DelayEstimate
-from orchestrator.schemes.overlapping import OverlappingScheme
-from orchestrator.schemes.scheme import (
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.asks import Backup, Call
+from gradmux.orchestrator.schemes.delay_estimate import DelayEstimate
+from gradmux.orchestrator.schemes.overlapping import OverlappingScheme
+from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     BoolArray,
     Context,
@@ -39,8 +39,8 @@ from orchestrator.schemes.scheme import (
     StragglerModel,
     Task,
 )
-from orchestrator.schemes.sizing import Bounds, Size, best_size
-from orchestrator.schemes.stragglers import Covered, choose_model
+from gradmux.orchestrator.schemes.sizing import Bounds, Size, best_size
+from gradmux.orchestrator.schemes.stragglers import Covered, choose_model
 
 FIRST_JOBS = 4
 """at least so many jobs at first try different G"""

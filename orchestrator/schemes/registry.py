@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes import (
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes import (
     approximate,
     backup,
     fastest_k,
@@ -25,7 +25,7 @@ from orchestrator.schemes import (
     selective_repeat,
     uncoded,
 )
-from orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, SchemeInfo
+from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, SchemeInfo
 
 ENTRY_POINTS = "gradmux.schemes"
 

@@ -19,14 +19,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from orchestrator.schemes.codes import CODES, Code, make_code
-from orchestrator.schemes.constraints import (
+from gradmux.orchestrator.schemes.codes import CODES, Code, make_code
+from gradmux.orchestrator.schemes.constraints import (
     require_burst,
     require_divides,
     require_max_stragglers,
     require_tolerance,
 )
-from orchestrator.schemes.scheme import (
+from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     BoolArray,
     Context,
@@ -38,8 +38,8 @@ from orchestrator.schemes.scheme import (
     SchemeInfo,
     StragglerModel,
 )
-from orchestrator.schemes.stragglers import Bursty, PerRound, choose_model
-from orchestrator.schemes.synchronous import CodedJob, SynchronousScheme
+from gradmux.orchestrator.schemes.stragglers import Bursty, PerRound, choose_model
+from gradmux.orchestrator.schemes.synchronous import CodedJob, SynchronousScheme
 
 
 class SelectiveRepeat(SynchronousScheme[CodedJob]):

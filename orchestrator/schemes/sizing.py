@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.schemes.delay_estimate import Delays
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.schemes.delay_estimate import Delays
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 STEP = 1.12
 """ratio of neighbouring numbers of workers that are tried"""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.scheme import BoolArray, StragglerModel
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.scheme import BoolArray, StragglerModel
 
 MODELS = ("bursty", "arbitrary", "either")
 """Names by which a wait policy asks for a scheme's model."""

@@ -13,9 +13,18 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from orchestrator.schemes.asks import Place
-from orchestrator.schemes.codes import Code, Codeword, Combination
-from orchestrator.schemes.scheme import Assignment, BoolArray, Context, Decoding, FloatArray, Key, StragglerModel, Task
+from gradmux.orchestrator.schemes.asks import Place
+from gradmux.orchestrator.schemes.codes import Code, Codeword, Combination
+from gradmux.orchestrator.schemes.scheme import (
+    Assignment,
+    BoolArray,
+    Context,
+    Decoding,
+    FloatArray,
+    Key,
+    StragglerModel,
+    Task,
+)
 
 
 class JobState(Protocol):

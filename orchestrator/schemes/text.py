@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from orchestrator.schemes.drawing import Drawing, DrawnDecode, DrawnRound, DrawnTask, State
-from orchestrator.schemes.scheme import Key, Task
+from gradmux.orchestrator.schemes.drawing import Drawing, DrawnDecode, DrawnRound, DrawnTask, State
+from gradmux.orchestrator.schemes.scheme import Key, Task
 
 IDLE = "·"
 MARKS = {State.ANSWERED: "", State.LATE: " ✗", State.AWAITED: " ↻", State.UNCHANGED: " ="}

@@ -8,10 +8,10 @@ worker 2 has not answered the round goes on. Read next: `gradient_coding.py`.
 
 from __future__ import annotations
 
-from orchestrator.schemes.codes import FractionalCode
-from orchestrator.schemes.scheme import Context, Params, Sample, Scheme, SchemeInfo, StragglerModel
-from orchestrator.schemes.stragglers import PerRound, choose_model
-from orchestrator.schemes.synchronous import OneRoundScheme
+from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.scheme import Context, Params, Sample, Scheme, SchemeInfo, StragglerModel
+from gradmux.orchestrator.schemes.stragglers import PerRound, choose_model
+from gradmux.orchestrator.schemes.synchronous import OneRoundScheme
 
 
 class Uncoded(OneRoundScheme):

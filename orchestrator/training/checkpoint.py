@@ -15,10 +15,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from orchestrator.errors import ConfigError
-from orchestrator.ports import ModelState
-from orchestrator.training.code import first_line
-from orchestrator.training.models import Trained
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import ModelState
+from gradmux.orchestrator.training.code import first_line
+from gradmux.orchestrator.training.models import Trained
 
 
 def save_state(trained: Trained) -> ModelState:

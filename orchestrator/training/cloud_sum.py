@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lambda_worker.contract import (
+from gradmux.lambda_worker.contract import (
     FIXED_SUMS,
     MAX_REPLY_BYTES,
     ContractError,
@@ -28,11 +28,11 @@ from lambda_worker.contract import (
     decode_result,
     result_size,
 )
-from orchestrator.errors import RunStopped
-from orchestrator.ports import Arrival, Invocation, StepResult, Trainer
-from orchestrator.store import Keys
-from orchestrator.training.gradients import CodedResult, add_sums
-from orchestrator.training.stored import Shelf, StoredResult
+from gradmux.orchestrator.errors import RunStopped
+from gradmux.orchestrator.ports import Arrival, Invocation, StepResult, Trainer
+from gradmux.orchestrator.store import Keys
+from gradmux.orchestrator.training.gradients import CodedResult, add_sums
+from gradmux.orchestrator.training.stored import Shelf, StoredResult
 
 log = logging.getLogger(__name__)
 

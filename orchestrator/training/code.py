@@ -20,12 +20,12 @@ from typing import Any, TypeAlias
 
 import cloudpickle
 
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.errors import ConfigError
 
 Code: TypeAlias = str | Callable[..., Any]
 """A function, or "module:function"."""
 
-OUR_PACKAGES = ("orchestrator", "lambda_worker", "infra", "cli")
+OUR_PACKAGE = "gradmux"
 
 
 def find_code(code: Code, role: str) -> Callable[..., Any]:
@@ -120,7 +120,7 @@ def _is_users(module: ModuleType) -> bool:
     """A module of the user's: a file that is neither installed nor ours. __main__ goes by value anyway."""
     file = getattr(module, "__file__", None)
     name = getattr(module, "__name__", "")
-    if not file or name == "__main__" or sys.modules.get(name) is not module or name.partition(".")[0] in OUR_PACKAGES:
+    if not file or name == "__main__" or sys.modules.get(name) is not module or name.partition(".")[0] == OUR_PACKAGE:
         return False
     return not _comes_with_packages(file)
 

@@ -16,10 +16,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from orchestrator.errors import ConfigError
-from orchestrator.ports import Store
-from orchestrator.store import Keys, digest, put_once
-from orchestrator.training.files import read_bucket, read_path
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import Store
+from gradmux.orchestrator.store import Keys, digest, put_once
+from gradmux.orchestrator.training.files import read_bucket, read_path
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]

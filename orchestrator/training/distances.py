@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.jobs import JobPlan
-from orchestrator.ports import StepResult
-from orchestrator.schemes.scheme import Key
-from orchestrator.training.data import Array
-from orchestrator.training.gradients import CodedResult, Term, combine, squared_distance
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.ports import StepResult
+from gradmux.orchestrator.schemes.scheme import Key
+from gradmux.orchestrator.training.data import Array
+from gradmux.orchestrator.training.gradients import CodedResult, Term, combine, squared_distance
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 
 class DistanceTrainer:

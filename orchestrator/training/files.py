@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.errors import ConfigError
-from orchestrator.ports import Store
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import Store
 
 Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 Open: TypeAlias = Callable[[str], BinaryIO]

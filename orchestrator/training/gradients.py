@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lambda_worker.summation import Scratch, Vector, tree_sum
+from gradmux.lambda_worker.summation import Scratch, Vector, tree_sum
 
 BLOCK_ELEMENTS = 65_536
 """The tree is played block by block, so that partial sums stay in the cache and memory is read once."""

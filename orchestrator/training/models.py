@@ -15,12 +15,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lambda_worker.losses import LossError, loss_from
-from lambda_worker.models import Model, ModelError, ModelSpec
-from lambda_worker.norms import NormError
-from lambda_worker.randomness import torch_random
-from orchestrator.errors import ConfigError
-from orchestrator.training.code import Code, find_code, first_line, ship_code
+from gradmux.lambda_worker.losses import LossError, loss_from
+from gradmux.lambda_worker.models import Model, ModelError, ModelSpec
+from gradmux.lambda_worker.norms import NormError
+from gradmux.lambda_worker.randomness import torch_random
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.training.code import Code, find_code, first_line, ship_code
 
 NEEDS_CLOSURE = ("LBFGS",)
 """Optimizers that evaluate the loss themselves, which only workers can."""

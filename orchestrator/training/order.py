@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.errors import ConfigError
 
 RowIds = NDArray[np.uint32]
 

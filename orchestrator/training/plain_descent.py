@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import torch
 
-from orchestrator.errors import ConfigError
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.order import BatchOrder
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.order import BatchOrder
 
 NOT_PLAIN = ("momentum", "weight_decay", "maximize")
 """Arguments of SGD that make a step more than the learning rate times the gradient."""

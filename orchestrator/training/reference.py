@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lambda_worker.gradient import mixed
-from lambda_worker.norms import recording, update_running_statistics
-from lambda_worker.randomness import torch_random
-from orchestrator.training.data import Dataset
-from orchestrator.training.models import ModelPlan, Trained, prepare, seeded
-from orchestrator.training.order import BatchOrder, RowIds, chunk_bounds
+from gradmux.lambda_worker.gradient import mixed
+from gradmux.lambda_worker.norms import recording, update_running_statistics
+from gradmux.lambda_worker.randomness import torch_random
+from gradmux.orchestrator.training.data import Dataset
+from gradmux.orchestrator.training.models import ModelPlan, Trained, prepare, seeded
+from gradmux.orchestrator.training.order import BatchOrder, RowIds, chunk_bounds
 
 
 def train_reference(

@@ -13,15 +13,15 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from lambda_worker.contract import MAX_REPLY_BYTES, Chunk, ReplyMode, Request, Rows, Skip, Task, Weights
-from lambda_worker.gradient import mixed
-from orchestrator.errors import ConfigError
-from orchestrator.jobs import JobPlan
-from orchestrator.ports import Invocation
-from orchestrator.schemes import scheme
-from orchestrator.store import Keys
-from orchestrator.training.data import DataRef
-from orchestrator.training.order import KEPT_STEPS, BatchOrder, RowIds, chunk_bounds
+from gradmux.lambda_worker.contract import MAX_REPLY_BYTES, Chunk, ReplyMode, Request, Rows, Skip, Task, Weights
+from gradmux.lambda_worker.gradient import mixed
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.schemes import scheme
+from gradmux.orchestrator.store import Keys
+from gradmux.orchestrator.training.data import DataRef
+from gradmux.orchestrator.training.order import KEPT_STEPS, BatchOrder, RowIds, chunk_bounds
 
 NOTHING = Chunk(rows=Rows(lo=0, hi=1), coefficient=0.0)
 """What a task computes whose chunks have no rows in this batch: one row, times 0. Its result is zero, but decodes."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lambda_worker.contract import Result
+from gradmux.lambda_worker.contract import Result
 
 
 @dataclass(frozen=True, slots=True)

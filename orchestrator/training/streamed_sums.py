@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lambda_worker.summation import Vector
-from orchestrator.schemes.asks import Place
-from orchestrator.training.gradients import CodedResult, Kind, add_vectors, check_alike, kind_of
+from gradmux.lambda_worker.summation import Vector
+from gradmux.orchestrator.schemes.asks import Place
+from gradmux.orchestrator.training.gradients import CodedResult, Kind, add_vectors, check_alike, kind_of
 
 RADIX = 16
 """A power of two: such a group is a subtree of the whole tree. Fewer would wait less, and move more memory."""

@@ -15,21 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lambda_worker import flat
-from lambda_worker.contract import FIXED_SUMS, SumIndex, Weights
-from lambda_worker.gradient import judge
-from lambda_worker.models import encode_spec
-from lambda_worker.norms import freeze_norms, update_running_statistics
-from orchestrator.errors import Diverged, GradmuxError
-from orchestrator.jobs import JobPlan
-from orchestrator.ports import ModelState, StepResult, Store
-from orchestrator.store import Keys, put_once
-from orchestrator.training.checkpoint import load_state, save_state
-from orchestrator.training.code import first_line
-from orchestrator.training.data import Array, Dataset
-from orchestrator.training.gradients import Term, combine
-from orchestrator.training.models import ModelPlan, Trained, make_spec, prepare, seeded
-from orchestrator.training.trying import rehearse, step_scheduler, tensor, try_evaluation, try_training
+from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.contract import FIXED_SUMS, SumIndex, Weights
+from gradmux.lambda_worker.gradient import judge
+from gradmux.lambda_worker.models import encode_spec
+from gradmux.lambda_worker.norms import freeze_norms, update_running_statistics
+from gradmux.orchestrator.errors import Diverged, GradmuxError
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.ports import ModelState, StepResult, Store
+from gradmux.orchestrator.store import Keys, put_once
+from gradmux.orchestrator.training.checkpoint import load_state, save_state
+from gradmux.orchestrator.training.code import first_line
+from gradmux.orchestrator.training.data import Array, Dataset
+from gradmux.orchestrator.training.gradients import Term, combine
+from gradmux.orchestrator.training.models import ModelPlan, Trained, make_spec, prepare, seeded
+from gradmux.orchestrator.training.trying import rehearse, step_scheduler, tensor, try_evaluation, try_training
 
 INLINE_BYTES = 48 * 1024
 """Snapshots up to this size travel in every request; larger ones are read from the store, once per sandbox."""

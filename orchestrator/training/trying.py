@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from lambda_worker import flat
-from lambda_worker.norms import freeze_norms
-from lambda_worker.randomness import torch_random
-from orchestrator.errors import ConfigError
-from orchestrator.training.code import first_line
-from orchestrator.training.data import Array, Dataset
-from orchestrator.training.models import Trained
+from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.norms import freeze_norms
+from gradmux.lambda_worker.randomness import torch_random
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.training.code import first_line
+from gradmux.orchestrator.training.data import Array, Dataset
+from gradmux.orchestrator.training.models import Trained
 
 TRIED_ROWS = 4
 MOST_STEPS = 10_000

@@ -10,8 +10,8 @@
 Read next: `tuner.py`.
 """
 
-from orchestrator.tune.options import SCHEMES, TuneOptions
-from orchestrator.tune.result import Choice, CrossValidation, Spread, TuneResult
-from orchestrator.tune.tuner import tune
+from gradmux.orchestrator.tune.options import SCHEMES, TuneOptions
+from gradmux.orchestrator.tune.result import Choice, CrossValidation, Spread, TuneResult
+from gradmux.orchestrator.tune.tuner import tune
 
 __all__ = ["SCHEMES", "Choice", "CrossValidation", "Spread", "TuneOptions", "TuneResult", "tune"]

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.policies import Limits
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.simulate import Simulation, SimulationOptions, simulate
-from orchestrator.tune.material import Material
-from orchestrator.tune.money import usd
-from orchestrator.tune.options import FITTING, TuneOptions
-from orchestrator.tune.result import Choice, Spread
+from gradmux.orchestrator.policies import Limits
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
+from gradmux.orchestrator.tune.material import Material
+from gradmux.orchestrator.tune.money import usd
+from gradmux.orchestrator.tune.options import FITTING, TuneOptions
+from gradmux.orchestrator.tune.result import Choice, Spread
 
 FITS = 0.1
 """what fits itself is taken although a fixed choice promises up to this share less: that is a promise of the best among

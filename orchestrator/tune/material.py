@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orchestrator.delays import DelayProfile
-from orchestrator.errors import ConfigError
-from orchestrator.evaluate import Chance
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Mu
-from orchestrator.schemes.scheme import BoolArray, FloatArray
-from orchestrator.tune.options import TuneOptions
+from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.evaluate import Chance
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Mu
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.tune.options import TuneOptions
 
 FEW_ROUNDS = 20
 """with fewer the profile says little about rare slow answers"""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.evaluate import Batch, Played
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.prices import OBJECTS, REQUESTS
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.tune.options import TuneOptions
+from gradmux.orchestrator.evaluate import Batch, Played
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.prices import OBJECTS, REQUESTS
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.tune.options import TuneOptions
 
 
 def cost_usd(batch: Batch, played: Played, options: TuneOptions) -> FloatArray:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from orchestrator.errors import ConfigError
-from orchestrator.policies import Earliest, Mu, WaitPolicy
-from orchestrator.prices import PRICES, Prices
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.policies import Earliest, Mu, WaitPolicy
+from gradmux.orchestrator.prices import PRICES, Prices
 
 FITTING = "pipeline-auto"
 """the scheme that fits itself to the delays: played by the loop, not evaluated"""

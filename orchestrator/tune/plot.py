@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.delays.plots import new_figure, picture_path
-from orchestrator.tune.result import Choice, TuneResult
+from gradmux.orchestrator.delays.plots import new_figure, picture_path
+from gradmux.orchestrator.tune.result import Choice, TuneResult
 
 
 def save_front(result: TuneResult, path: Path | str) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrator.evaluate import Batch
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.tune.material import Material
-from orchestrator.tune.options import TuneOptions
-from orchestrator.tune.result import CrossValidation, Spread
-from orchestrator.tune.search import Tried, try_all
+from gradmux.orchestrator.evaluate import Batch
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.tune.material import Material
+from gradmux.orchestrator.tune.options import TuneOptions
+from gradmux.orchestrator.tune.result import CrossValidation, Spread
+from gradmux.orchestrator.tune.search import Tried, try_all
 
 NEAR = 0.005
 """values that differ by less than this share count as equal: the cheaper, or the faster, is taken"""

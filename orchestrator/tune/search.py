@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.evaluate import Batch, Evaluator, Played, Setting, grids
-from orchestrator.evaluate.bits import IntArray
-from orchestrator.policies import Limits, Mu
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.tune.material import Material
-from orchestrator.tune.money import cost_usd
-from orchestrator.tune.options import FITTING, TuneOptions
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.evaluate import Batch, Evaluator, Played, Setting, grids
+from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.tune.material import Material
+from gradmux.orchestrator.tune.money import cost_usd
+from gradmux.orchestrator.tune.options import FITTING, TuneOptions
 
 STEPS = {"pipeline": 0.125, "sr-sgc": 1.0, "m-sgc": 1.0}
 """n grows by this share at most; the sequential schemes, which take longest to evaluate, double it"""

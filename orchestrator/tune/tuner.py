@@ -17,18 +17,18 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from orchestrator.delays import DelayProfile
-from orchestrator.errors import ConfigError
-from orchestrator.evaluate import Evaluator
-from orchestrator.policies import Earliest, Mu
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.tune import search
-from orchestrator.tune.fitting import FITS, allowed, fitting
-from orchestrator.tune.material import Material, prepare
-from orchestrator.tune.options import FITTING, TuneOptions
-from orchestrator.tune.result import Choice, CrossValidation, Spread, TuneResult
-from orchestrator.tune.robust import Finalists, Resampled, cross_validate, resample
-from orchestrator.tune.search import Tried
+from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.evaluate import Evaluator
+from gradmux.orchestrator.policies import Earliest, Mu
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.tune import search
+from gradmux.orchestrator.tune.fitting import FITS, allowed, fitting
+from gradmux.orchestrator.tune.material import Material, prepare
+from gradmux.orchestrator.tune.options import FITTING, TuneOptions
+from gradmux.orchestrator.tune.result import Choice, CrossValidation, Spread, TuneResult
+from gradmux.orchestrator.tune.robust import Finalists, Resampled, cross_validate, resample
+from gradmux.orchestrator.tune.search import Tried
 
 FINALISTS = 40
 """compared over resamples, at most"""

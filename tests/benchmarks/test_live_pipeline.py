@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.live_pipeline import InjectedDelays, columns, job, simulated
-from infra.local import DelayPlan
-from orchestrator.delays import DelayProfile
+from gradmux.infra.local import DelayPlan
+from gradmux.orchestrator.delays import DelayProfile
 
 DELAYS_S = np.array([[1.0, 2.0, 3.0, 4.0], [5.0, 1.0, 1.0, 2.0], [1.0, 1.0, 6.0, 1.0]])
 

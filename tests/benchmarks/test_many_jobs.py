@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.many_jobs import run_many
-from orchestrator.runs.status import State
+from gradmux.orchestrator.runs.status import State
 from tests.commands.command_line import submit
 
 

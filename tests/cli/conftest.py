@@ -11,8 +11,8 @@ from typing import Any
 import boto3
 import pytest
 
-from cli.main import run
-from infra.local import DelayPlan, Emulator, EmulatorConfig, FaultPlan
+from gradmux.cli.main import run
+from gradmux.infra.local import DelayPlan, Emulator, EmulatorConfig, FaultPlan
 
 BUCKET = "far-away"
 ON_AWS = {"backend": "aws", "bucket": BUCKET}

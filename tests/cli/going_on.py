@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cli.keeping import keep_job, prepare_again
-from cli.places import Place
-from cli.preparation import Prepared, prepare_job
-from cli.wiring import run_job
-from infra.local import Emulator, FaultKind, FaultPlan, FaultRate
-from orchestrator.api import Materials, Trained
-from orchestrator.job_file import parse_job
-from orchestrator.record import Decoded
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.stopping import Stop
-from orchestrator.store import MemoryStore
-from orchestrator.training.trying import TRIED_ROWS
+from gradmux.cli.keeping import keep_job, prepare_again
+from gradmux.cli.places import Place
+from gradmux.cli.preparation import Prepared, prepare_job
+from gradmux.cli.wiring import run_job
+from gradmux.infra.local import Emulator, FaultKind, FaultPlan, FaultRate
+from gradmux.orchestrator.api import Materials, Trained
+from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.record import Decoded
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.store import MemoryStore
+from gradmux.orchestrator.training.trying import TRIED_ROWS
 from tests.cli.relay import Relay
 from tests.orchestrator.training.bench import make_dataset, mlp
 

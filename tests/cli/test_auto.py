@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from torch import nn
 
-from cli.demo.reference import Reference
-from cli.preparation import prepare_job
-from orchestrator import Job, Model, train
-from orchestrator.auto import AUTO
-from orchestrator.delays import DelayProfile
-from orchestrator.delays.formats import save_profile
-from orchestrator.errors import ConfigError
-from orchestrator.record import EndLine, Header, RoundLine, read_record
-from orchestrator.store import MemoryStore
+from gradmux import Job, Model, train
+from gradmux.cli.demo.reference import Reference
+from gradmux.cli.preparation import prepare_job
+from gradmux.orchestrator.auto import AUTO
+from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.delays.formats import save_profile
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.record import EndLine, Header, RoundLine, read_record
+from gradmux.orchestrator.store import MemoryStore
 
 
 def make_linear(outputs: int) -> nn.Module:

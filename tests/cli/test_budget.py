@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.local import Emulator
-from orchestrator.record import EndLine, read_record
+from gradmux.infra.local import Emulator
+from gradmux.orchestrator.record import EndLine, read_record
 from tests.cli.conftest import BUCKET, Gradmux
 from tests.cli.test_submit import JOB, MODELS
 

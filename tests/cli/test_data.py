@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.training.data import load_dataset
+from gradmux.orchestrator.training.data import load_dataset
 from tests.cli.conftest import Gradmux
 
 

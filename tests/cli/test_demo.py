@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 
-from cli.demo import tables
-from cli.demo.contest import QUICK, Contest, Contestant, Entry, contestants
-from orchestrator.results import ModelResult, RunResult
+from gradmux.cli.demo import tables
+from gradmux.cli.demo.contest import QUICK, Contest, Contestant, Entry, contestants
+from gradmux.orchestrator.results import ModelResult, RunResult
 from tests.cli.conftest import Gradmux
 
 
@@ -24,7 +24,9 @@ def test_six_schemes_train_four_models_exactly(gradmux: Gradmux) -> None:
     schemes = ran.document["schemes"]
     assert [scheme["scheme"] for scheme in schemes] == ["uncoded", "gc", "gc", "sr-sgc", "m-sgc", "pipeline"]
     for scheme in schemes:
-        assert scheme["weight_difference"] < 1e-5
+        # Adam's first steps divide a gradient by its own size, so where that is near zero its rounding counts in full:
+        # 3.6e-6 on one processor, 1.1e-5 on another. A chunk that is missing or counted twice gives 1e-2 and more.
+        assert scheme["weight_difference"] < 5e-5
         assert scheme["decode"]["max_residual"] < 1e-9
         assert scheme["wall_s"] > 0
         assert scheme["cost"]["billed_s"] > 0

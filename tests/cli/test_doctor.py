@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.checkup import look_at_job
-from cli.trust import distrust
-from orchestrator.job_file import load_job
+from gradmux.cli.checkup import look_at_job
+from gradmux.cli.trust import distrust
+from gradmux.orchestrator.job_file import load_job
 from tests.cli.conftest import Gradmux, Ran
 
 JOB = """

@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cli.finishing import finish
-from cli.preparation import Prepared, prepare_job
-from orchestrator.api import Materials
-from orchestrator.job_file import parse_job
-from orchestrator.record import EndLine, FileRecord, Header
-from orchestrator.runs.paths import RunPaths, create_run
-from orchestrator.runs.status import State, status_of
-from orchestrator.store import Keys, MemoryStore
-from orchestrator.training.trainer import TorchTrainer
-from orchestrator.training.trying import TRIED_ROWS
+from gradmux.cli.finishing import finish
+from gradmux.cli.preparation import Prepared, prepare_job
+from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.record import EndLine, FileRecord, Header
+from gradmux.orchestrator.runs.paths import RunPaths, create_run
+from gradmux.orchestrator.runs.status import State, status_of
+from gradmux.orchestrator.store import Keys, MemoryStore
+from gradmux.orchestrator.training.trainer import TorchTrainer
+from gradmux.orchestrator.training.trying import TRIED_ROWS
 from tests.orchestrator.training.bench import make_dataset, mlp
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from cli.keeping import keep_job
-from cli.places import open_place
-from cli.preparation import Prepared
-from cli.wiring import run_job
-from orchestrator.errors import Interrupted
-from orchestrator.record import Decoded
-from orchestrator.runs.life import store_name
-from orchestrator.runs.paths import find_run
-from orchestrator.runs.stopping import Stop
-from orchestrator.store import Keys, S3Store
+from gradmux.cli.keeping import keep_job
+from gradmux.cli.places import open_place
+from gradmux.cli.preparation import Prepared
+from gradmux.cli.wiring import run_job
+from gradmux.orchestrator.errors import Interrupted
+from gradmux.orchestrator.record import Decoded
+from gradmux.orchestrator.runs.life import store_name
+from gradmux.orchestrator.runs.paths import find_run
+from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.store import Keys, S3Store
 from tests.cli.conftest import BUCKET, ON_AWS, Gradmux
 from tests.cli.going_on import Small, saved
 

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 import torch
 
-from cli.keeping import read_job, set_limits
-from cli.places import emulator_errors, local_place, start_emulator
-from infra.local import DelayPlan, Emulator
-from lambda_worker.contract import cancelled_epoch
-from orchestrator.errors import DeadlinePassed, Diverged, Interrupted, RunStopped, TaskFailed
-from orchestrator.job_file import parse_job
-from orchestrator.record import Header, RoundLine, read_record
-from orchestrator.runs.history import read_history
-from orchestrator.runs.life import FolderError, store_name
-from orchestrator.runs.status import State, status_of
-from orchestrator.store import Keys, S3Store
+from gradmux.cli.keeping import read_job, set_limits
+from gradmux.cli.places import emulator_errors, local_place, start_emulator
+from gradmux.infra.local import DelayPlan, Emulator
+from gradmux.lambda_worker.contract import cancelled_epoch
+from gradmux.orchestrator.errors import DeadlinePassed, Diverged, Interrupted, RunStopped, TaskFailed
+from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.record import Header, RoundLine, read_record
+from gradmux.orchestrator.runs.history import read_history
+from gradmux.orchestrator.runs.life import FolderError, store_name
+from gradmux.orchestrator.runs.status import State, status_of
+from gradmux.orchestrator.store import Keys, S3Store
 from tests.cli.conftest import Gradmux
 from tests.cli.going_on import STEPS, WORKERS, Network, Small, flat, hurt, model, saved
 

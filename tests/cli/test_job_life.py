@@ -17,16 +17,16 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from cli.demo.reference import Reference
-from cli.keeping import keep_job, prepare_again, set_limits
-from cli.preparation import prepare_job
-from orchestrator.api import Materials
-from orchestrator.delays.formats import save_profile
-from orchestrator.delays.profile import DelayProfile
-from orchestrator.job_file import load_job
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.status import status_of
-from orchestrator.store import MemoryStore
+from gradmux.cli.demo.reference import Reference
+from gradmux.cli.keeping import keep_job, prepare_again, set_limits
+from gradmux.cli.preparation import prepare_job
+from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.delays.formats import save_profile
+from gradmux.orchestrator.delays.profile import DelayProfile
+from gradmux.orchestrator.job_file import load_job
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.status import status_of
+from gradmux.orchestrator.store import MemoryStore
 from tests.cli.conftest import BUCKET, Gradmux
 from tests.cli.test_submit import JOB, MODELS
 from tests.commands.command_line import PATIENCE_S, wait_until
@@ -125,7 +125,7 @@ def test_a_detached_run_is_cancelled_and_killed_and_goes_on_elsewhere_without_th
 
 def _loaded(document: dict[str, Any], prepared: Any) -> dict[str, Any]:
     """The saved weights in modules of their own."""
-    from orchestrator.training.models import prepare
+    from gradmux.orchestrator.training.models import prepare
 
     modules = {plan.name: prepare(plan).module for plan in prepared.models}
     for model in document["models"]:

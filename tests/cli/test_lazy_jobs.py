@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cli.keeping import keep_job
-from cli.places import Place, open_place
-from cli.preparation import Prepared, prepare_job
-from cli.wiring import run_job
-from orchestrator.api import Materials
-from orchestrator.errors import ConfigError
-from orchestrator.job_file import parse_job
-from orchestrator.record import Header, RoundLine, read_record
-from orchestrator.store import MemoryStore
+from gradmux.cli.keeping import keep_job
+from gradmux.cli.places import Place, open_place
+from gradmux.cli.preparation import Prepared, prepare_job
+from gradmux.cli.wiring import run_job
+from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.record import Header, RoundLine, read_record
+from gradmux.orchestrator.store import MemoryStore
 from tests.cli.relay import relayed
 
 ROWS, FEATURES, WORKERS, STEPS, HISTORY = 48, 6, 6, 24, 5

@@ -11,7 +11,7 @@ import boto3
 import psutil
 import pytest
 
-from infra.local import detached
+from gradmux.infra.local import detached
 from tests.cli.conftest import Gradmux
 
 

@@ -10,9 +10,9 @@ import click
 import pytest
 from click.types import FloatParamType
 
-from cli.main import COMMANDS
-from cli.main import gradmux as group
-from cli.options import HELP, ExampleCommand, Settings
+from gradmux.cli.main import COMMANDS
+from gradmux.cli.main import gradmux as group
+from gradmux.cli.options import HELP, ExampleCommand, Settings
 from tests.cli.conftest import Gradmux
 
 
@@ -32,7 +32,7 @@ def leaf_commands() -> list[tuple[str, click.Command]]:
 
 def test_help_starts_without_the_heavy_imports() -> None:
     code = (
-        "import sys; from cli.main import run; code = run(['--help']);"
+        "import sys; from gradmux.cli.main import run; code = run(['--help']);"
         "heavy = {'torch', 'numpy', 'pydantic', 'boto3', 'rich'} & set(sys.modules); sys.exit(code or len(heavy))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

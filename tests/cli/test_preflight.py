@@ -9,13 +9,13 @@ from pathlib import Path
 import boto3
 import pytest
 
-from cli.places import Billed
-from cli.preflight import billed_as, require_concurrency
-from infra.aws.errors import ApiError
-from infra.local import Emulator, EmulatorConfig
-from lambda_worker.handler import cpu_model
-from orchestrator.config import ClusterConfig
-from orchestrator.errors import QuotaError
+from gradmux.cli.places import Billed
+from gradmux.cli.preflight import billed_as, require_concurrency
+from gradmux.infra.aws.errors import ApiError
+from gradmux.infra.local import Emulator, EmulatorConfig
+from gradmux.lambda_worker.handler import cpu_model
+from gradmux.orchestrator.config import ClusterConfig
+from gradmux.orchestrator.errors import QuotaError
 from tests.cli.conftest import Gradmux
 from tests.cli.test_submit import GC, JOB, MODELS
 from tests.infra.aws.fakes import ScriptedDoor

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.delays.formats import load_profile, save_profile
-from orchestrator.delays.profile import DelayProfile
+from gradmux.orchestrator.delays.formats import load_profile, save_profile
+from gradmux.orchestrator.delays.profile import DelayProfile
 from tests.cli.conftest import Gradmux
 
 JOB = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.delays.formats import load_profile
+from gradmux.orchestrator.delays.formats import load_profile
 from tests.cli.conftest import Gradmux
 
 DOCUMENTED = {

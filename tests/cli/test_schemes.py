@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.schemes.registry import REGISTRY
+from gradmux.orchestrator.schemes.registry import REGISTRY
 from scripts.scheme_docs import PAGE, render
 from tests.cli.conftest import Gradmux
 

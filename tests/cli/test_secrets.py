@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from infra.local import Emulator, FaultKind, FaultPlan, FaultRate
+from gradmux.infra.local import Emulator, FaultKind, FaultPlan, FaultRate
 from tests.cli.conftest import BUCKET, Gradmux
 from tests.cli.test_submit import GC, JOB, MODELS
 

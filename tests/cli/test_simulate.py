@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli.main import run
-from orchestrator.delays import DelayProfile, save_profile
-from orchestrator.schemes.registry import REGISTRY
+from gradmux.cli.main import run
+from gradmux.orchestrator.delays import DelayProfile, save_profile
+from gradmux.orchestrator.schemes.registry import REGISTRY
 
 NAMES = {
     "scheme", "params", "workers", "jobs", "rounds", "delay", "load", "durations", "total_s", "waits", "dropped",

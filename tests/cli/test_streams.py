@@ -11,10 +11,10 @@ from typing import TextIO, cast
 
 import pytest
 
-from cli.streams import PAIRS, Checked, OutputLost, spell_otherwise
+from gradmux.cli.streams import PAIRS, Checked, OutputLost, spell_otherwise
 
 FULL = Path("/dev/full")
-GRADMUX = [sys.executable, "-c", "from cli.main import main; main()"]
+GRADMUX = [sys.executable, "-c", "from gradmux.cli.main import main; main()"]
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cli.demo.reference import Reference
-from cli.preparation import prepare_job
-from orchestrator.api import Materials
-from orchestrator.job_file import load_job
-from orchestrator.record import EndLine, Header, RoundLine, read_record
-from orchestrator.store import MemoryStore
+from gradmux.cli.demo.reference import Reference
+from gradmux.cli.preparation import prepare_job
+from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.job_file import load_job
+from gradmux.orchestrator.record import EndLine, Header, RoundLine, read_record
+from gradmux.orchestrator.store import MemoryStore
 from tests.cli.conftest import Gradmux
 from tests.commands.command_line import wait_until
 

@@ -1,4 +1,4 @@
-"""`orchestrator.train` over the local backend: functions and arrays of the caller, from a module and from a script."""
+"""`gradmux.train` over the local backend: functions and arrays of the caller, from a module and from a script."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from cli.demo.reference import Reference
-from cli.preparation import prepare_job
-from orchestrator import Job, Model, train
-from orchestrator.errors import ConfigError
-from orchestrator.store import MemoryStore
+from gradmux import Job, Model, train
+from gradmux.cli.demo.reference import Reference
+from gradmux.cli.preparation import prepare_job
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.store import MemoryStore
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from torch import nn
 
-from cli.keeping import keep_job
-from cli.parts import Parts
-from cli.preparation import prepare_job
-from infra.local import DelayPlan, Emulator
-from lambda_worker.contract import MAX_EVENT_BYTES, MAX_REQUEST_BYTES, base64_size
-from orchestrator import Job, Model, train
-from orchestrator.api import Materials
-from orchestrator.delays import generate
-from orchestrator.errors import ConfigError
-from orchestrator.job_file import parse_job
-from orchestrator.runs.life import living
-from orchestrator.store import MemoryStore
+from gradmux import Job, Model, train
+from gradmux.cli.keeping import keep_job
+from gradmux.cli.parts import Parts
+from gradmux.cli.preparation import prepare_job
+from gradmux.infra.local import DelayPlan, Emulator
+from gradmux.lambda_worker.contract import MAX_EVENT_BYTES, MAX_REQUEST_BYTES, base64_size
+from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.delays import generate
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.runs.life import living
+from gradmux.orchestrator.store import MemoryStore
 from tests.cli.conftest import ON_AWS
 
 SCHEMES: dict[str, dict[str, Any]] = {

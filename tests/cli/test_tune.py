@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.main import run
+from gradmux.cli.main import run
 
 QUICK = ["--jobs", "16", "--slope", "1", "--resamples", "3", "--workers", "4,8"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from cli.demo.reference import Reference
-from cli.places import open_bucket
-from cli.preparation import prepare_job
-from orchestrator.api import Materials
-from orchestrator.job_file import load_job
+from gradmux.cli.demo.reference import Reference
+from gradmux.cli.places import open_bucket
+from gradmux.cli.preparation import prepare_job
+from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.job_file import load_job
 from tests.cli.conftest import Gradmux
 
 MODELS = """

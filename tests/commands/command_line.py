@@ -25,7 +25,7 @@ import psutil
 from tests.commands.warm import PROJECT, start_warm
 
 MARK = "END_TO_END_MARK"
-GRADMUX = [sys.executable, "-c", "from cli.main import main; main()"]
+GRADMUX = [sys.executable, "-c", "from gradmux.cli.main import main; main()"]
 PATIENCE_S = 300.0
 """How long a very busy machine may take for what takes it seconds otherwise."""
 

@@ -21,15 +21,15 @@ from typing import Any
 NUMBER = struct.Struct("q")
 MESSAGE_BYTES = 1 << 17
 BESIDES_COMMANDS = (
-    "cli.demo.contest",
-    "cli.finishing",
-    "cli.foreground",
-    "cli.keeping",
-    "cli.places",
-    "cli.preparation",
-    "cli.progress",
-    "cli.wiring",
-    "infra.local",
+    "gradmux.cli.demo.contest",
+    "gradmux.cli.finishing",
+    "gradmux.cli.foreground",
+    "gradmux.cli.keeping",
+    "gradmux.cli.places",
+    "gradmux.cli.preparation",
+    "gradmux.cli.progress",
+    "gradmux.cli.wiring",
+    "gradmux.infra.local",
     "rich.console",
     "sklearn.datasets",
     "torch._dynamo",
@@ -39,9 +39,9 @@ BESIDES_COMMANDS = (
 
 def warm_up() -> None:
     """Imports, and computes nothing: a child finds all as a fresh process does after its imports."""
-    from cli.main import COMMANDS
+    from gradmux.cli.main import COMMANDS
 
-    for module in (*(f"cli.commands.{name.replace('-', '_')}" for name in COMMANDS), *BESIDES_COMMANDS):
+    for module in (*(f"gradmux.cli.commands.{name.replace('-', '_')}" for name in COMMANDS), *BESIDES_COMMANDS):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # else a child's end copies every page that an object lies on
@@ -108,7 +108,7 @@ def main() -> None:
     if arguments is None:
         return
     sys.argv[:] = ["gradmux", *arguments]
-    from cli.main import main as gradmux
+    from gradmux.cli.main import main as gradmux
 
     gradmux()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.local import Emulator, EmulatorConfig
+from gradmux.infra.local import Emulator, EmulatorConfig
 from tests.end_to_end.stage import Stage
 
 CONCURRENCY = 24

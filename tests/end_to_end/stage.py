@@ -15,24 +15,24 @@ from typing import Any
 
 import boto3
 
-from infra.local import DelayPlan, Emulator, FaultPlan
-from orchestrator.delays import generate
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop, RunSummary
-from orchestrator.policies import Earliest, Limits, WaitPolicy
-from orchestrator.ports import Arrival
-from orchestrator.record import Decoded, EndLine, FileRecord, Header, Heard, Line, RoundLine, read_record
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.registry import build_scheme, get, parse_params
-from orchestrator.schemes.scheme import Context, Params, Scheme
-from orchestrator.store import Keys, S3Store
-from orchestrator.training.data import Dataset, put_dataset
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.order import BatchOrder
-from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype
-from orchestrator.training.trainer import INLINE_BYTES, TorchTrainer
+from gradmux.infra.local import DelayPlan, Emulator, FaultPlan
+from gradmux.orchestrator.delays import generate
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop, RunSummary
+from gradmux.orchestrator.policies import Earliest, Limits, WaitPolicy
+from gradmux.orchestrator.ports import Arrival
+from gradmux.orchestrator.record import Decoded, EndLine, FileRecord, Header, Heard, Line, RoundLine, read_record
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.registry import build_scheme, get, parse_params
+from gradmux.orchestrator.schemes.scheme import Context, Params, Scheme
+from gradmux.orchestrator.store import Keys, S3Store
+from gradmux.orchestrator.training.data import Dataset, put_dataset
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.order import BatchOrder
+from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype
+from gradmux.orchestrator.training.trainer import INLINE_BYTES, TorchTrainer
 from tests.orchestrator.fleets.emulated import local_session
 from tests.orchestrator.training.bench import make_dataset
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.status import State, status_of
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.status import State, status_of
 from tests.commands.command_line import CommandLine, Running, wait_until
 from tests.end_to_end.test_bad_input import JOB, MODELS
 
@@ -115,7 +115,7 @@ def test_a_closed_terminal_is_no_accident(shell: CommandLine) -> None:
 def test_a_run_whose_emulator_dies_stops_in_one_line(shell: CommandLine, part: str) -> None:
     with shell.start(["submit", "job.toml", "-q"]) as running:
         mid_run(shell, running)
-        victims = [each for each in running.processes() if f"infra.local.{part}" in each.cmdline()]
+        victims = [each for each in running.processes() if f"gradmux.infra.local.{part}" in each.cmdline()]
         assert victims
         victims[0].kill()
         ended = running.end()

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from lambda_worker import flat
-from orchestrator.ports import Outcome
-from orchestrator.record import weights_crc
-from orchestrator.schemes.scheme import Decoding, Key, Task
-from orchestrator.training.models import Trained, prepare, seeded
-from orchestrator.training.order import RowIds, chunk_bounds
+from gradmux.lambda_worker import flat
+from gradmux.orchestrator.ports import Outcome
+from gradmux.orchestrator.record import weights_crc
+from gradmux.orchestrator.schemes.scheme import Decoding, Key, Task
+from gradmux.orchestrator.training.models import Trained, prepare, seeded
+from gradmux.orchestrator.training.order import RowIds, chunk_bounds
 from tests.end_to_end.stage import Played, Stage
 from tests.end_to_end.test_exactness import PLANS, job, play_in_trouble
 

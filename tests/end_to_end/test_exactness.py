@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from infra.local import FaultKind, FaultPlan, FaultRate, ScheduledFault
-from lambda_worker import flat
-from orchestrator.policies import Limits, Mu
-from orchestrator.ports import Outcome
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.reference import train_reference
+from gradmux.infra.local import FaultKind, FaultPlan, FaultRate, ScheduledFault
+from gradmux.lambda_worker import flat
+from gradmux.orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.ports import Outcome
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.reference import train_reference
 from tests.end_to_end.stage import Job, Played, Stage
 from tests.orchestrator.training.bench import mlp, tied
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from infra.local import FaultKind, FaultPlan, FaultRate
-from lambda_worker import flat
-from orchestrator.policies import Limits
-from orchestrator.training.data import Dataset
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.reference import train_reference
+from gradmux.infra.local import FaultKind, FaultPlan, FaultRate
+from gradmux.lambda_worker import flat
+from gradmux.orchestrator.policies import Limits
+from gradmux.orchestrator.training.data import Dataset
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.reference import train_reference
 from tests.end_to_end.stage import IN_STORE, Job, Played, Stage
 from tests.orchestrator.training.bench import make_dataset, mlp, tied
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from orchestrator.policies import Limits
-from orchestrator.ports import Arrival, Invocation, Outcome
-from orchestrator.store import Keys
+from gradmux.orchestrator.policies import Limits
+from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
+from gradmux.orchestrator.store import Keys
 from tests.end_to_end.stage import IN_STORE, Job, Played, Stage
 from tests.end_to_end.test_exactness import PLANS
 

@@ -12,14 +12,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from infra.local import FaultKind, FaultPlan, FaultRate, ScheduledFault
-from orchestrator.delays import from_lines
-from orchestrator.fleets.replay_fleet import ReplayDiverged, ReplayFleet
-from orchestrator.loop import Loop
-from orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
-from orchestrator.record import Decoded, EndLine, Line, MemoryRecord, RoundLine
-from orchestrator.rounds import Rounds
-from orchestrator.simulate import NoTrainer, Simulation, SimulationOptions, simulate
+from gradmux.infra.local import FaultKind, FaultPlan, FaultRate, ScheduledFault
+from gradmux.orchestrator.delays import from_lines
+from gradmux.orchestrator.fleets.replay_fleet import ReplayDiverged, ReplayFleet
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
+from gradmux.orchestrator.record import Decoded, EndLine, Line, MemoryRecord, RoundLine
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.simulate import NoTrainer, Simulation, SimulationOptions, simulate
 from tests.end_to_end.stage import DRAIN_S, Job, Played, Stage
 from tests.end_to_end.test_exactness import PLANS, Params
 

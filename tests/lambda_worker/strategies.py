@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from lambda_worker.contract import (
+from gradmux.lambda_worker.contract import (
     DTYPES,
     Chunk,
     Reduction,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lambda_worker.buffers import read_elements, result_head
-from lambda_worker.contract import (
+from gradmux.lambda_worker.buffers import read_elements, result_head
+from gradmux.lambda_worker.contract import (
     ContractError,
     NonFiniteResult,
     VersionError,

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambda_worker import contract
-from lambda_worker.contract import (
+from gradmux.lambda_worker import contract
+from gradmux.lambda_worker.contract import (
     MAX_REPLY_BYTES,
     ContractError,
     Reply,
@@ -38,7 +38,7 @@ from lambda_worker.contract import (
     request_json,
     result_key,
 )
-from lambda_worker.fields import cut_texts
+from gradmux.lambda_worker.fields import cut_texts
 from tests.lambda_worker import strategies
 from tests.lambda_worker.workbench import spans
 
@@ -314,8 +314,7 @@ def test_cancel_marker() -> None:
 
 def test_the_contract_is_light() -> None:
     """The client imports it at its start: no torch, no boto3."""
-    code = (
-        "import sys, lambda_worker.contract; print([m for m in ('torch', 'boto3', 'cloudpickle') if m in sys.modules])"
-    )
+    program = "import sys, gradmux.lambda_worker.contract\n"
+    code = program + "print([m for m in ('torch', 'boto3', 'cloudpickle') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambda_worker.cache import DiskCache, MemoryCache
-from lambda_worker.contract import ContractError, Rows
-from lambda_worker.data import ArrayInfo, DataError, Dataset, Manifest, encode_manifest, parse_manifest
-from lambda_worker.objects import MemoryObjects, MissingObject
+from gradmux.lambda_worker.cache import DiskCache, MemoryCache
+from gradmux.lambda_worker.contract import ContractError, Rows
+from gradmux.lambda_worker.data import ArrayInfo, DataError, Dataset, Manifest, encode_manifest, parse_manifest
+from gradmux.lambda_worker.objects import MemoryObjects, MissingObject
 
 ROWS = 50
 GENERATOR = np.random.default_rng(1)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lambda_worker import flat
-from lambda_worker.buffers import FIXED_SUMS, SumIndex
-from lambda_worker.gradient import Batch, CodedSum, coded_sum, mixed, squared_distance
-from lambda_worker.models import Model, build
-from lambda_worker.norms import NormError, update_running_statistics
+from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.buffers import FIXED_SUMS, SumIndex
+from gradmux.lambda_worker.gradient import Batch, CodedSum, coded_sum, mixed, squared_distance
+from gradmux.lambda_worker.models import Model, build
+from gradmux.lambda_worker.norms import NormError, update_running_statistics
 from tests.lambda_worker.workbench import initial, spec
 
 SAMPLES = 24

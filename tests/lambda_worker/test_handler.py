@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lambda_worker import flat
-from lambda_worker.contract import (
+from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.contract import (
     Chunk,
     ContractError,
     ReplyMode,
@@ -32,9 +32,9 @@ from lambda_worker.contract import (
     request_json,
     result_key,
 )
-from lambda_worker.handler import Worker
-from lambda_worker.models import build
-from lambda_worker.objects import MemoryObjects, StoreError
+from gradmux.lambda_worker.handler import Worker
+from gradmux.lambda_worker.models import build
+from gradmux.lambda_worker.objects import MemoryObjects, StoreError
 from tests.lambda_worker.workbench import ROWS, Workbench, initial, spans, spec
 
 

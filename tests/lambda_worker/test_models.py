@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from lambda_worker import flat
-from lambda_worker.contract import ContractError
-from lambda_worker.losses import LossError, loss_from
-from lambda_worker.models import Model, ModelError, ModelSpec, build, encode_spec, parse_spec
+from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.contract import ContractError
+from gradmux.lambda_worker.losses import LossError, loss_from
+from gradmux.lambda_worker.models import Model, ModelError, ModelSpec, build, encode_spec, parse_spec
 from tests.lambda_worker.workbench import HERE, initial, spec
 
 OUTPUT = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))

@@ -9,8 +9,8 @@ import numpy as np
 import orjson
 import pytest
 
-from lambda_worker.buffers import result_head
-from lambda_worker.contract import (
+from gradmux.lambda_worker.buffers import result_head
+from gradmux.lambda_worker.contract import (
     ContractError,
     Reduction,
     ReplyMode,
@@ -22,8 +22,8 @@ from lambda_worker.contract import (
     parse_request,
     request_json,
 )
-from lambda_worker.reduce import reduce_slice
-from orchestrator.training.gradients import CodedResult, combine
+from gradmux.lambda_worker.reduce import reduce_slice
+from gradmux.orchestrator.training.gradients import CodedResult, combine
 from tests.lambda_worker.workbench import Workbench
 
 COUNT, WORKERS = 1000, 21

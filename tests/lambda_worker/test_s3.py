@@ -13,10 +13,10 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 from moto.server import ThreadedMotoServer
 
-from lambda_worker import handler as handler_module
-from lambda_worker.contract import ReplyMode, decode_result, encode_request, parse_reply
-from lambda_worker.objects import MemoryObjects, MissingObject, ObjectStore, StoreError
-from lambda_worker.s3 import ATTEMPTS, S3Objects, client
+from gradmux.lambda_worker import handler as handler_module
+from gradmux.lambda_worker.contract import ReplyMode, decode_result, encode_request, parse_reply
+from gradmux.lambda_worker.objects import MemoryObjects, MissingObject, ObjectStore, StoreError
+from gradmux.lambda_worker.s3 import ATTEMPTS, S3Objects, client
 from tests.lambda_worker.test_handler import task
 from tests.lambda_worker.workbench import Workbench
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lambda_worker.contract import (
+from gradmux.lambda_worker.contract import (
     MAX_REPLY_BYTES,
     Reply,
     ReplyMode,
@@ -21,8 +21,8 @@ from lambda_worker.contract import (
     result_key,
     result_size,
 )
-from lambda_worker.objects import MemoryObjects, StoreError
-from lambda_worker.spill import spill
+from gradmux.lambda_worker.objects import MemoryObjects, StoreError
+from gradmux.lambda_worker.spill import spill
 
 MEGA = 10**6
 

@@ -14,12 +14,22 @@ import orjson
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lambda_worker import flat
-from lambda_worker.contract import Chunk, Reply, ReplyMode, Request, Rows, Task, Weights, encode_request, parse_reply
-from lambda_worker.data import ArrayInfo, Manifest, encode_manifest
-from lambda_worker.handler import Worker
-from lambda_worker.models import ModelSpec, build, encode_spec
-from lambda_worker.objects import MemoryObjects
+from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.contract import (
+    Chunk,
+    Reply,
+    ReplyMode,
+    Request,
+    Rows,
+    Task,
+    Weights,
+    encode_request,
+    parse_reply,
+)
+from gradmux.lambda_worker.data import ArrayInfo, Manifest, encode_manifest
+from gradmux.lambda_worker.handler import Worker
+from gradmux.lambda_worker.models import ModelSpec, build, encode_spec
+from gradmux.lambda_worker.objects import MemoryObjects
 from tests.lambda_worker import factories
 
 HERE = "tests.lambda_worker.factories:"

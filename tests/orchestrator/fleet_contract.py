@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from orchestrator.ports import Arrival, Fleet, Invocation, Outcome
-from orchestrator.schemes.scheme import Task
+from gradmux.orchestrator.ports import Arrival, Fleet, Invocation, Outcome
+from gradmux.orchestrator.schemes.scheme import Task
 
 
 class Harness(Protocol):

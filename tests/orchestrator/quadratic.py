@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.jobs import JobPlan
-from orchestrator.ports import Invocation, StepResult
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.ports import Invocation, StepResult
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 
 class QuadraticTrainer:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Job, Model, train
-from orchestrator.config import TrainingConfig
-from orchestrator.errors import ConfigError
+from gradmux import Job, Model, train
+from gradmux.orchestrator.config import TrainingConfig
+from gradmux.orchestrator.errors import ConfigError
 
 ROWS = ([[0.0], [1.0]], [0, 1])
 
@@ -112,5 +112,7 @@ def test_an_unknown_backend_is_named() -> None:
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
-    code = "import orchestrator, sys; sys.exit(bool({'torch', 'numpy', 'pydantic'} & set(sys.modules)))"
+    code = (
+        "import gradmux, gradmux.orchestrator, sys; sys.exit(bool({'torch', 'numpy', 'pydantic'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

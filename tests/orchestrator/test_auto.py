@@ -9,17 +9,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from orchestrator.auto import AutoJob, Choice, Pilot, plain, side_by_side
-from orchestrator.auto.decide import Situation, decide
-from orchestrator.auto.measured import measured, pooled
-from orchestrator.auto.pace import Pace
-from orchestrator.auto.simulated import AutoSimulation, simulate_auto
-from orchestrator.delays import DelayProfile
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Limits
-from orchestrator.record import Decoded, Header, Heard, Line, RoundLine, Sent
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.simulate import SimulationOptions, simulate
+from gradmux.orchestrator.auto import AutoJob, Choice, Pilot, plain, side_by_side
+from gradmux.orchestrator.auto.decide import Situation, decide
+from gradmux.orchestrator.auto.measured import measured, pooled
+from gradmux.orchestrator.auto.pace import Pace
+from gradmux.orchestrator.auto.simulated import AutoSimulation, simulate_auto
+from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Limits
+from gradmux.orchestrator.record import Decoded, Header, Heard, Line, RoundLine, Sent
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.simulate import SimulationOptions, simulate
 
 PLAIN = plain(16)
 SLOPE_S = 0.1

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
-from orchestrator.aws import find_credentials, new_session, resolve_endpoint
-from orchestrator.errors import PreflightError
+from gradmux.orchestrator.aws import find_credentials, new_session, resolve_endpoint
+from gradmux.orchestrator.errors import PreflightError
 
 pytestmark = pytest.mark.usefixtures("aws_environment")
 

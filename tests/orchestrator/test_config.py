@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import JobConfig
-from orchestrator.errors import ConfigError
-from orchestrator.job_file import job_schema, load_job, parse_job
+from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.job_file import job_schema, load_job, parse_job
 
 MINIMAL = """
 [scheme]

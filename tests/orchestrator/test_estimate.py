@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.errors import DeadlinePassed
-from orchestrator.estimate import ROUNDED_S, Calls, Storing, Work, bill, looks, play
-from orchestrator.fleets.mailbox import pause_s
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel
-from orchestrator.jobs import JobPlan
-from orchestrator.policies import Earliest, Limits
-from orchestrator.prices import Prices
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.registry import build_scheme, get, parse_params
-from orchestrator.schemes.scheme import Context, Scheme
+from gradmux.orchestrator.errors import DeadlinePassed
+from gradmux.orchestrator.estimate import ROUNDED_S, Calls, Storing, Work, bill, looks, play
+from gradmux.orchestrator.fleets.mailbox import pause_s
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.prices import Prices
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.registry import build_scheme, get, parse_params
+from gradmux.orchestrator.schemes.scheme import Context, Scheme
 
 PRICES = Prices(gb_s=0.01, million_requests=1e4, thousand_puts=5.0, thousand_gets=0.4)
 PLAN = JobPlan(models=2, steps=2)

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.held import Held
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop
-from orchestrator.policies import Earliest, Limits, WaitPolicy
-from orchestrator.ports import Invocation, StepResult, Sums
-from orchestrator.record import MemoryRecord
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.asks import Place
-from orchestrator.schemes.scheme import FloatArray, Key, Task
-from orchestrator.training.gradients import CodedResult, combine
-from orchestrator.training.streamed_sums import StreamedSums
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.held import Held
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.policies import Earliest, Limits, WaitPolicy
+from gradmux.orchestrator.ports import Invocation, StepResult, Sums
+from gradmux.orchestrator.record import MemoryRecord
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.asks import Place
+from gradmux.orchestrator.schemes.scheme import FloatArray, Key, Task
+from gradmux.orchestrator.training.gradients import CodedResult, combine
+from gradmux.orchestrator.training.streamed_sums import StreamedSums
 from tests.orchestrator.quadratic import QuadraticTrainer
 from tests.orchestrator.test_loop import CASES, WORKERS, delay_matrices, policies, scheme_of
 

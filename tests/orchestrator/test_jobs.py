@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.jobs import JobPlan, require_models
-from orchestrator.simulate import plan_for
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.jobs import JobPlan, require_models
+from gradmux.orchestrator.simulate import plan_for
 
 
 def test_jobs_go_round_the_models() -> None:

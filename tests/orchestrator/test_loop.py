@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError, DeadlinePassed, TaskFailed
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.fleets.replay_fleet import ReplayDiverged, ReplayFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop, RunSummary
-from orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
-from orchestrator.ports import Arrival, Invocation
-from orchestrator.record import EndLine, MemoryRecord, RoundLine
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.registry import build_scheme, get, parse_params
-from orchestrator.schemes.scheme import Context, FloatArray, Scheme
+from gradmux.orchestrator.errors import ConfigError, DeadlinePassed, TaskFailed
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.fleets.replay_fleet import ReplayDiverged, ReplayFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop, RunSummary
+from gradmux.orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
+from gradmux.orchestrator.ports import Arrival, Invocation
+from gradmux.orchestrator.record import EndLine, MemoryRecord, RoundLine
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.registry import build_scheme, get, parse_params
+from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Scheme
 from tests.orchestrator.quadratic import QuadraticTrainer
 
 CASES: list[tuple[str, dict[str, int | str]]] = [

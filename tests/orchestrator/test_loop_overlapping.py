@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop, RunSummary
-from orchestrator.policies import Backup, Earliest, Limits
-from orchestrator.ports import Fleet
-from orchestrator.record import MemoryRecord, RoundLine
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.registry import build_scheme, get, parse_params
-from orchestrator.schemes.scheme import Context, FloatArray, Scheme
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop, RunSummary
+from gradmux.orchestrator.policies import Backup, Earliest, Limits
+from gradmux.orchestrator.ports import Fleet
+from gradmux.orchestrator.record import MemoryRecord, RoundLine
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.registry import build_scheme, get, parse_params
+from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Scheme
 from tests.orchestrator.quadratic import QuadraticTrainer
 from tests.orchestrator.test_loop import ComputingReplay
 

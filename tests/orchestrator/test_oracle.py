@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Limits, Mu
-from orchestrator.simulate import Simulation, SimulationOptions, simulate
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 CASES = sorted((SHARED / "oracle").glob("*.json"))

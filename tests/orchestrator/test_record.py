@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.record import (
+from gradmux.orchestrator.record import (
     Beside,
     Decoded,
     EndLine,

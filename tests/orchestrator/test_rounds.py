@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.errors import DeadlinePassed, TaskFailed
-from orchestrator.jobs import JobPlan
-from orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
-from orchestrator.ports import Arrival, Outcome
-from orchestrator.rounds import Close, Decode, Rounds, Send
-from orchestrator.schemes.registry import build_scheme, get, parse_params
-from orchestrator.schemes.scheme import Context
+from gradmux.orchestrator.errors import DeadlinePassed, TaskFailed
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
+from gradmux.orchestrator.ports import Arrival, Outcome
+from gradmux.orchestrator.rounds import Close, Decode, Rounds, Send
+from gradmux.orchestrator.schemes.registry import build_scheme, get, parse_params
+from gradmux.orchestrator.schemes.scheme import Context
 
 
 def machine(

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from lambda_worker.contract import ReplyMode, Request, early_key, reply_key, result_key
-from orchestrator.errors import ConfigError, PreflightError
-from orchestrator.store import Keys, MemoryStore, S3Store, StoreUnavailable, digest, put_once
+from gradmux.lambda_worker.contract import ReplyMode, Request, early_key, reply_key, result_key
+from gradmux.orchestrator.errors import ConfigError, PreflightError
+from gradmux.orchestrator.store import Keys, MemoryStore, S3Store, StoreUnavailable, digest, put_once
 
 BUCKET = "gradmux-tests"
 

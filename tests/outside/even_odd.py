@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.scheme import (
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     BoolArray,
     Context,
@@ -27,8 +27,8 @@ from orchestrator.schemes.scheme import (
     StragglerModel,
     Task,
 )
-from orchestrator.schemes.stragglers import Covered, choose_model
-from orchestrator.schemes.synchronous import SynchronousScheme
+from gradmux.orchestrator.schemes.stragglers import Covered, choose_model
+from gradmux.orchestrator.schemes.synchronous import SynchronousScheme
 
 
 class RingJob:

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.errors import ConfigError, GradmuxError
-from orchestrator.schemes.registry import REGISTRY, build_scheme, register
-from orchestrator.schemes.scheme import Context, Decoding, Key
-from orchestrator.simulate import SimulationOptions, simulate
+from gradmux.orchestrator.errors import ConfigError, GradmuxError
+from gradmux.orchestrator.schemes.registry import REGISTRY, build_scheme, register
+from gradmux.orchestrator.schemes.scheme import Context, Decoding, Key
+from gradmux.orchestrator.simulate import SimulationOptions, simulate
 from tests.cli.conftest import Gradmux, gradmux, home
 from tests.orchestrator.schemes.exploring import explore
 from tests.orchestrator.schemes.playing import Play, mask
@@ -105,11 +105,11 @@ def test_on_real_workers(gradmux: Gradmux, tmp_path: Path) -> None:
     """From its name in a job file to weights that are those of ordinary training."""
     from safetensors.torch import load_file
 
-    from cli.demo.reference import Reference
-    from cli.places import open_bucket
-    from cli.preparation import prepare_job
-    from orchestrator.api import Materials
-    from orchestrator.job_file import load_job
+    from gradmux.cli.demo.reference import Reference
+    from gradmux.cli.places import open_bucket
+    from gradmux.cli.preparation import prepare_job
+    from gradmux.orchestrator.api import Materials
+    from gradmux.orchestrator.job_file import load_job
 
     (tmp_path / "ring_models.py").write_text(MODELS)
     job = tmp_path / "job.toml"

@@ -5,8 +5,8 @@
 Serves AWS and the emulator alike. Read next: `examine.py`.
 """
 
-from infra.aws.doctor.examine import examine
-from infra.aws.doctor.finding import Finding, Level, exit_code
-from infra.aws.doctor.needs import Needs
+from gradmux.infra.aws.doctor.examine import examine
+from gradmux.infra.aws.doctor.finding import Finding, Level, exit_code
+from gradmux.infra.aws.doctor.needs import Needs
 
 __all__ = ["Finding", "Level", "Needs", "examine", "exit_code"]

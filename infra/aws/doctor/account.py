@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from infra.aws.doctor.finding import Finding, failure, warning, well
-from infra.aws.doctor.needs import Needs
-from infra.aws.door import Door
-from infra.aws.errors import ApiError, AwsError
+from gradmux.infra.aws.doctor.finding import Finding, failure, warning, well
+from gradmux.infra.aws.doctor.needs import Needs
+from gradmux.infra.aws.door import Door
+from gradmux.infra.aws.errors import ApiError, AwsError
 
 SKEW_S = 60.0
 WORST_SKEW_S = 240.0

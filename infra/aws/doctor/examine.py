@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from infra.aws.doctor import account, bucket, function, handshake, machine
-from infra.aws.doctor.finding import Finding, Level, failure
-from infra.aws.doctor.needs import Needs
-from infra.aws.door import Door
-from infra.aws.errors import ApiError, AwsError
+from gradmux.infra.aws.doctor import account, bucket, function, handshake, machine
+from gradmux.infra.aws.doctor.finding import Finding, Level, failure
+from gradmux.infra.aws.doctor.needs import Needs
+from gradmux.infra.aws.door import Door
+from gradmux.infra.aws.errors import ApiError, AwsError
 
 Check = Callable[[Door, Needs], Iterator[Finding]]
 

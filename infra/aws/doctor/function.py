@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.aws.doctor.finding import Finding, failure, warning, well
-from infra.aws.doctor.needs import LEAST_SHARE, Needs, memory_mb
-from infra.aws.door import Door
-from infra.aws.errors import ApiError, AwsError
-from infra.aws.observe import Function, find_function
-from lambda_worker.contract import PROTOCOL
+from gradmux.infra.aws.doctor.finding import Finding, failure, warning, well
+from gradmux.infra.aws.doctor.needs import LEAST_SHARE, Needs, memory_mb
+from gradmux.infra.aws.door import Door
+from gradmux.infra.aws.errors import ApiError, AwsError
+from gradmux.infra.aws.observe import Function, find_function
+from gradmux.lambda_worker.contract import PROTOCOL
 
 REASONS = {
     "ImageDeleted": "the image is gone from its repository: `gradmux deploy` builds it again",

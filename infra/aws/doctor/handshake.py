@@ -13,11 +13,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from infra.aws.doctor.finding import Finding, failure, warning, well
-from infra.aws.doctor.needs import Needs
-from infra.aws.door import Door
-from infra.aws.errors import ApiError
-from lambda_worker.contract import PROTOCOL, ContractError, Reply, ReplyMode, Request, encode_request, parse_reply
+from gradmux.infra.aws.doctor.finding import Finding, failure, warning, well
+from gradmux.infra.aws.doctor.needs import Needs
+from gradmux.infra.aws.door import Door
+from gradmux.infra.aws.errors import ApiError
+from gradmux.lambda_worker.contract import (
+    PROTOCOL,
+    ContractError,
+    Reply,
+    ReplyMode,
+    Request,
+    encode_request,
+    parse_reply,
+)
 
 RUN = "doctor"
 INLINE = ReplyMode(mode="inline")

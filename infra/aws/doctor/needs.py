@@ -16,7 +16,7 @@ OVERSHOT = 1.14
 COPIES = 5
 """Of a model's parameters while it answers: module, gradient, coded sum, buffer, its encoding."""
 SNAPSHOTS_MB = 256
-"""The worker's cache of snapshots (`lambda_worker.sandbox`)."""
+"""The worker's cache of snapshots (`gradmux.lambda_worker.sandbox`)."""
 SNAPSHOTS = 7
 """Kept beside the one in use."""
 LEAST_SHARE = 884

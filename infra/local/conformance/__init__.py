@@ -4,6 +4,6 @@ Slow to start and one call at a time: not for jobs, but to hold the emulator's f
 with the same handler. Read next: `runtime_api.py`, `worker.py`.
 """
 
-from infra.local.conformance.worker import ConformanceWorker
+from gradmux.infra.local.conformance.worker import ConformanceWorker
 
 __all__ = ["ConformanceWorker"]

@@ -17,7 +17,7 @@ from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from infra.local.answers import RESPONSE_BYTES
+from gradmux.infra.local.answers import RESPONSE_BYTES
 
 VERSION = "/2018-06-01/runtime/"
 POSTED = re.compile(r"invocation/([^/]+)/(response|error)")

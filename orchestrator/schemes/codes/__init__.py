@@ -6,10 +6,10 @@ and `dft.py`.
 
 from __future__ import annotations
 
-from orchestrator.schemes.codes.code import Code, Codeword, Combination, Reception, Row
-from orchestrator.schemes.codes.cyclic import cyclic_code
-from orchestrator.schemes.codes.dft import dft_code
-from orchestrator.schemes.codes.fractional import FractionalCode
+from gradmux.orchestrator.schemes.codes.code import Code, Codeword, Combination, Reception, Row
+from gradmux.orchestrator.schemes.codes.cyclic import cyclic_code
+from gradmux.orchestrator.schemes.codes.dft import dft_code
+from gradmux.orchestrator.schemes.codes.fractional import FractionalCode
 
 CODES = ("fractional", "cyclic", "dft")
 """Names of the codes, as parameter `code` takes them."""

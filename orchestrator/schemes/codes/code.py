@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from orchestrator.errors import GradmuxError
-from orchestrator.schemes.scheme import MAX_RESIDUAL, BoolArray
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.schemes.scheme import MAX_RESIDUAL, BoolArray
 
 NOISY = 100.0
 """Amplification of a decode that a run warns of: two digits of every result are lost."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.schemes.codes.matrix import MatrixCode
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.schemes.codes.matrix import MatrixCode
+from gradmux.orchestrator.schemes.scheme import FloatArray
 
 
 def cyclic_code(workers: int, tolerance: int, seed: int = 0) -> MatrixCode:

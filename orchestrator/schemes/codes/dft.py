@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.codes.matrix import MatrixCode
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.codes.matrix import MatrixCode
 
 
 def dft_code(workers: int, tolerance: int) -> MatrixCode:

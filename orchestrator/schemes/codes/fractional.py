@@ -16,8 +16,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.schemes.codes.code import Combination, Row
-from orchestrator.schemes.scheme import BoolArray
+from gradmux.orchestrator.schemes.codes.code import Combination, Row
+from gradmux.orchestrator.schemes.scheme import BoolArray
 
 
 class FractionalCode:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.schemes.codes.code import Combination, Row
-from orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.schemes.codes.code import Combination, Row
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
 class MatrixCode:

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from infra.aws.door import BotoDoor
+from gradmux.infra.aws.door import BotoDoor
 from tests.infra.aws.fakes import RecordingDoor
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from infra.aws.door import Door
-from infra.aws.errors import AwsError
-from infra.aws.image import ImageSource
-from infra.aws.names import Account, Names
-from infra.aws.plan import Plan
-from infra.aws.settings import Architecture
+from gradmux.infra.aws.door import Door
+from gradmux.infra.aws.errors import AwsError
+from gradmux.infra.aws.image import ImageSource
+from gradmux.infra.aws.names import Account, Names
+from gradmux.infra.aws.plan import Plan
+from gradmux.infra.aws.settings import Architecture
 
 GOLDEN = Path(__file__).parent / "golden"
 CONTENT = re.compile(r"<\d+ bytes, sha256 \w+>")
@@ -31,7 +31,7 @@ MANIFEST = {
 
 def source(architecture: Architecture = Architecture.X86, content: bytes = b"x = 1\n") -> ImageSource:
     """A small image, whose tag does not depend on the code of today."""
-    files = {"Dockerfile": b"RUN pip install torch==2.0\n", "lambda_worker/__init__.py": content}
+    files = {"Dockerfile": b"RUN pip install torch==2.0\n", "gradmux/lambda_worker/__init__.py": content}
     return ImageSource(MappingProxyType(files), architecture, "3.12")
 
 

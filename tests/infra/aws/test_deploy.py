@@ -14,16 +14,16 @@ from typing import Any
 import boto3
 import pytest
 
-from infra.aws.destroy_plan import plan_destroy
-from infra.aws.direct_plan import plan_direct
-from infra.aws.door import BotoDoor
-from infra.aws.errors import AwsError, StepFailed
-from infra.aws.execute import Executor
-from infra.aws.names import Names
-from infra.aws.observe import find_account, observe
-from infra.aws.plan import Call, Plan, Wait
-from infra.aws.settings import Architecture, DeploySettings
-from infra.aws.stack_plan import plan_stack
+from gradmux.infra.aws.destroy_plan import plan_destroy
+from gradmux.infra.aws.direct_plan import plan_direct
+from gradmux.infra.aws.door import BotoDoor
+from gradmux.infra.aws.errors import AwsError, StepFailed
+from gradmux.infra.aws.execute import Executor
+from gradmux.infra.aws.names import Names
+from gradmux.infra.aws.observe import find_account, observe
+from gradmux.infra.aws.plan import Call, Plan, Wait
+from gradmux.infra.aws.settings import Architecture, DeploySettings
+from gradmux.infra.aws.stack_plan import plan_stack
 from tests.infra.aws.fakes import NAMES, FakeDocker, RecordingDoor, put_image, source
 
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse:UserWarning")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.aws.docker import DockerCli
-from infra.aws.errors import AwsError
-from infra.aws.settings import Architecture
+from gradmux.infra.aws.docker import DockerCli
+from gradmux.infra.aws.errors import AwsError
+from gradmux.infra.aws.settings import Architecture
 from tests.infra.aws.fakes import source
 
 IMAGE, REGISTRY = "1.dkr.ecr.us-east-1.amazonaws.com/w:t", "1.dkr.ecr.us-east-1.amazonaws.com"

@@ -10,14 +10,14 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import gradmux
-from cli.options import Settings
-from infra.aws.doctor.needs import LEAST_SHARE
-from infra.aws.image import BASES
-from infra.aws.settings import DeploySettings
-from infra.aws.template import template
-from orchestrator.config import ClusterConfig
-from orchestrator.prices import PRICES
+from gradmux.cli.main import gradmux
+from gradmux.cli.options import Settings
+from gradmux.infra.aws.doctor.needs import LEAST_SHARE
+from gradmux.infra.aws.image import BASES
+from gradmux.infra.aws.settings import DeploySettings
+from gradmux.infra.aws.template import template
+from gradmux.orchestrator.config import ClusterConfig
+from gradmux.orchestrator.prices import PRICES
 from tests.infra.aws.fakes import NAMES
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "aws.md"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from infra.aws.errors import ApiError, AwsError, StepFailed
-from infra.aws.execute import Executor
-from infra.aws.observe import Observed
-from infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, EmptyBucket, Plan, Step, Wait
-from infra.aws.settings import Architecture, DeploySettings
-from infra.aws.stack_plan import plan_stack
-from infra.aws.template import template_text
-from infra.aws.troubles import hint
+from gradmux.infra.aws.errors import ApiError, AwsError, StepFailed
+from gradmux.infra.aws.execute import Executor
+from gradmux.infra.aws.observe import Observed
+from gradmux.infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, EmptyBucket, Plan, Step, Wait
+from gradmux.infra.aws.settings import Architecture, DeploySettings
+from gradmux.infra.aws.stack_plan import plan_stack
+from gradmux.infra.aws.template import template_text
+from gradmux.infra.aws.troubles import hint
 from tests.infra.aws.fakes import NAMES, Answer, FakeDocker, ScriptedDoor, source
 
 CALLER = {"Arn": "arn:aws:sts::123456789012:assumed-role/me/session"}

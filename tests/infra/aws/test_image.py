@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-import lambda_worker
-from infra.aws.errors import SettingsError
-from infra.aws.image import BASES, image_source
-from infra.aws.settings import Architecture, DeploySettings
+from gradmux import lambda_worker
+from gradmux.infra.aws.errors import SettingsError
+from gradmux.infra.aws.image import BASES, image_source
+from gradmux.infra.aws.settings import Architecture, DeploySettings
 from tests.infra.aws.fakes import source
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -44,15 +44,17 @@ def test_the_zip_holds_the_files_and_is_always_the_same(tmp_path: Path) -> None:
         assert all(stat.S_IMODE(entry.external_attr >> 16) == 0o644 for entry in archive.infolist())
     made.write_to(tmp_path)
     assert (tmp_path / "extra.txt").read_text() == "torchvision==0.1\n"
-    assert (tmp_path / "lambda_worker/handler.py").is_file()
+    assert (tmp_path / "gradmux/lambda_worker/handler.py").is_file()
 
 
 def test_it_works_alone(tmp_path: Path) -> None:
     """Nothing of ours is imported but what is in it."""
     image_source(X86, python="3.12").write_to(tmp_path)
     code = (
-        "import sys, lambda_worker.handler as made; assert made.__file__.startswith(sys.argv[1]), made.__file__;"
-        "print(sorted({'orchestrator', 'infra', 'cli'} & set(sys.modules)))"
+        "import sys, gradmux.lambda_worker.handler as made\n"
+        "assert made.__file__.startswith(sys.argv[1]), made.__file__\n"
+        "others = ('gradmux.orchestrator', 'gradmux.infra', 'gradmux.cli')\n"
+        "print(sorted(name for name in sys.modules if name.startswith(others)))"
     )
     command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, sys.argv[1]); {code}", str(tmp_path)]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -86,7 +88,7 @@ def test_everything_that_the_worker_imports_is_installed_in_it() -> None:
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.partition(".")[0])
-    foreign = imported - sys.stdlib_module_names - {"lambda_worker"}
+    foreign = imported - sys.stdlib_module_names - {"gradmux"}
     comes_along = {"botocore"}  # with boto3
     assert foreign - comes_along <= set(pins())
     assert {"awslambdaric", "cloudpickle"} <= set(pins())

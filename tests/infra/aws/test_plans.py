@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from infra.aws.destroy_plan import plan_destroy
-from infra.aws.direct_plan import plan_direct
-from infra.aws.errors import AwsError, SettingsError
-from infra.aws.observe import Function, Observed, Stack
-from infra.aws.plan import Plan
-from infra.aws.settings import Architecture, Builder, DeploySettings
-from infra.aws.stack_plan import plan_stack
-from infra.aws.template import parameters
+from gradmux.infra.aws.destroy_plan import plan_destroy
+from gradmux.infra.aws.direct_plan import plan_direct
+from gradmux.infra.aws.errors import AwsError, SettingsError
+from gradmux.infra.aws.observe import Function, Observed, Stack
+from gradmux.infra.aws.plan import Plan
+from gradmux.infra.aws.settings import Architecture, Builder, DeploySettings
+from gradmux.infra.aws.stack_plan import plan_stack
+from gradmux.infra.aws.template import parameters
 from tests.infra.aws.fakes import NAMES, check_golden, source
 
 NOTHING = Observed(NAMES)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from infra.aws.settings import LOG_DAYS, DeploySettings
-from infra.aws.template import FILE, parameters, policies, template, template_text
-from lambda_worker.contract import ReplyMode, Request, early_key, reply_key, result_key
-from orchestrator.store import Keys
+from gradmux.infra.aws.settings import LOG_DAYS, DeploySettings
+from gradmux.infra.aws.template import FILE, parameters, policies, template, template_text
+from gradmux.lambda_worker.contract import ReplyMode, Request, early_key, reply_key, result_key
+from gradmux.orchestrator.store import Keys
 from tests.infra.aws.fakes import NAMES
 
 REGIONS = ("us-east-1", "eu-central-1", "ap-southeast-2")

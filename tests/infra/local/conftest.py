@@ -12,9 +12,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from infra.local import DelayPlan, Emulator, EmulatorConfig, FaultPlan
+from gradmux.infra.local import DelayPlan, Emulator, EmulatorConfig, FaultPlan
 
-SAMPLES = "infra.local.samples:handler"
+SAMPLES = "gradmux.infra.local.samples:handler"
 CONFIG = EmulatorConfig(
     handler=SAMPLES, preload=(), timeout_s=1.0, memory_mb=160, concurrency=6, variables=(("COLOUR", "blue"),)
 )

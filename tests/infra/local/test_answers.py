@@ -11,11 +11,11 @@ import pytest
 from awslambdaric.lambda_runtime_exception import FaultException
 from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller
 
-from infra.local import answers
-from infra.local.corruption import corrupted
-from infra.local.marshal import Marshaller
-from infra.local.names import FunctionName, function_arn, parse_name
-from infra.local.report import Report
+from gradmux.infra.local import answers
+from gradmux.infra.local.corruption import corrupted
+from gradmux.infra.local.marshal import Marshaller
+from gradmux.infra.local.names import FunctionName, function_arn, parse_name
+from gradmux.infra.local.report import Report
 
 
 class Point(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.local.event import EventFields, event_fields
+from gradmux.infra.local.event import EventFields, event_fields
 
 VALUES = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(0, 2) | st.text(max_size=12)
 NESTED = st.recursive(

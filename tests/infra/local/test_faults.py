@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from infra.local import EmulatorError, FaultKind, FaultPlan, FaultRate, ScheduledFault
+from gradmux.infra.local import EmulatorError, FaultKind, FaultPlan, FaultRate, ScheduledFault
 
 PLACES = [(round, worker, attempt) for round in range(50) for worker in range(40) for attempt in (1, 2)]
 

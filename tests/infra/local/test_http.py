@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from infra.local.http_head import BadHead, Request, parse_head
-from infra.local.http_server import HttpServer, Response, remaining
+from gradmux.infra.local.http_head import BadHead, Request, parse_head
+from gradmux.infra.local.http_server import HttpServer, Response, remaining
 
 BODY_LIMIT = 1_000_000
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, HTTPClientError, ResponseStreamingError
 
-from infra.local import DelayPlan, Emulator, EmulatorError, FaultKind, FaultPlan, FaultRate, ScheduledFault
+from gradmux.infra.local import DelayPlan, Emulator, EmulatorError, FaultKind, FaultPlan, FaultRate, ScheduledFault
 from tests.infra.local.conftest import CONFIG, Outcome
 
 Invoke = Callable[..., Outcome]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.local import DelayPlan, EmulatorError
+from gradmux.infra.local import DelayPlan, EmulatorError
 
 MATRIX = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 

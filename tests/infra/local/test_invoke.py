@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from infra.local import Emulator, EmulatorConfig, FaultKind, FaultPlan, ScheduledFault
+from gradmux.infra.local import Emulator, EmulatorConfig, FaultKind, FaultPlan, ScheduledFault
 from tests.infra.local.conftest import CONFIG, SAMPLES, Outcome, client_of
 
 Invoke = Callable[..., Outcome]

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from infra.local import Emulator, EmulatorConfig, EmulatorError, down, status, up
-from infra.local.processes import start_time
+from gradmux.infra.local import Emulator, EmulatorConfig, EmulatorError, down, status, up
+from gradmux.infra.local.processes import start_time
 from tests.infra.local.conftest import SAMPLES, client_of
 
 CONFIG = EmulatorConfig(handler=SAMPLES, preload=(), warm=3)
 PARENT = """
 import json, sys, time
-from infra.local import Emulator, EmulatorConfig
-with Emulator(EmulatorConfig(handler="infra.local.samples:handler", preload=(), warm=3)) as emulator:
+from gradmux.infra.local import Emulator, EmulatorConfig
+with Emulator(EmulatorConfig(handler="gradmux.infra.local.samples:handler", preload=(), warm=3)) as emulator:
     pids = [pid for pid, _ in emulator.started.processes.values()]
     print(json.dumps(pids + [each["pid"] for each in emulator.admin.sandboxes()]), flush=True)
     time.sleep(60)

@@ -6,9 +6,9 @@ import asyncio
 import os
 import socket
 
-from infra.local.gate import Gate
-from infra.local.orders import Orders
-from infra.local.wire import NOTICE, ORDER
+from gradmux.infra.local.gate import Gate
+from gradmux.infra.local.orders import Orders
+from gradmux.infra.local.wire import NOTICE, ORDER
 
 KILLS = 2000
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local import Emulator
-from infra.local.answers import EVENT_REQUEST_BYTES, RESPONSE_BYTES, SYNC_REQUEST_BYTES
+from gradmux.infra.local import Emulator
+from gradmux.infra.local.answers import EVENT_REQUEST_BYTES, RESPONSE_BYTES, SYNC_REQUEST_BYTES
 from tests.infra.local.conftest import CONFIG, Outcome
 
 Invoke = Callable[..., Outcome]

@@ -12,8 +12,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local import Emulator
-from infra.local.processes import child_environment
+from gradmux.infra.local import Emulator
+from gradmux.infra.local.processes import child_environment
 from tests.infra.local.conftest import Outcome, client_of
 
 BUCKET = "bucket-of-the-tests"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local import Emulator, EmulatorError, FaultKind, FaultPlan, FaultRate
-from infra.local.corruption import of_another_life
+from gradmux.infra.local import Emulator, EmulatorError, FaultKind, FaultPlan, FaultRate
+from gradmux.infra.local.corruption import of_another_life
 from tests.infra.local.conftest import CONFIG, client_of
 
 

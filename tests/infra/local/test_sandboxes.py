@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from infra.local import DelayPlan, Emulator, EmulatorConfig
+from gradmux.infra.local import DelayPlan, Emulator, EmulatorConfig
 from tests.infra.local.conftest import SAMPLES, client_of
 
 WORKERS = 4

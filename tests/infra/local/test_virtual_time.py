@@ -11,15 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from infra.local.answers import Answer
-from infra.local.call import Call
-from infra.local.config import EmulatorConfig
-from infra.local.injection import DelayPlan
-from infra.local.invocation import Invoker
-from infra.local.pool import Pool
-from infra.local.sandbox import Reply, Verdict, WorkerDied
-from infra.local.statistics import Statistics
-from infra.local.wire import ReplyKind
+from gradmux.infra.local.answers import Answer
+from gradmux.infra.local.call import Call
+from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.injection import DelayPlan
+from gradmux.infra.local.invocation import Invoker
+from gradmux.infra.local.pool import Pool
+from gradmux.infra.local.sandbox import Reply, Verdict, WorkerDied
+from gradmux.infra.local.statistics import Statistics
+from gradmux.infra.local.wire import ReplyKind
 
 LONGEST_S = 900.0
 
@@ -155,7 +155,7 @@ def test_just_too_late(timeout_s: float, by: str) -> None:
 
 
 def test_no_timeout_is_longer_than_lambdas() -> None:
-    from infra.local.errors import EmulatorError
+    from gradmux.infra.local.errors import EmulatorError
 
     with pytest.raises(EmulatorError, match="at most 900"):
         EmulatorConfig(timeout_s=LONGEST_S + 1)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.profile_calibration import Comparison, compare, measured_traces
-from orchestrator.delays import PRESETS, DelayProfile, LambdaLike
-from orchestrator.delays.statistics import summarise
+from gradmux.orchestrator.delays import PRESETS, DelayProfile, LambdaLike
+from gradmux.orchestrator.delays.statistics import summarise
 
 SEEDS = 12
 

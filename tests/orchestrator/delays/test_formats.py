@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.delays import DelayProfile, generate, load_profile, save_profile
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays import DelayProfile, generate, load_profile, save_profile
+from gradmux.orchestrator.errors import ConfigError
 
 FAILING = DelayProfile(
     np.array([[0.1, np.inf, 1 / 3], [2e-9, 1e6, 0.3]]),

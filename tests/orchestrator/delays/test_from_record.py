@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.delays import from_lines, from_record, load_profile
-from orchestrator.delays.generators import generate
-from orchestrator.errors import ConfigError
-from orchestrator.record import EndLine, FileRecord, Header, Heard, Line, RoundLine, Sent
-from orchestrator.simulate import SimulationOptions, simulate
+from gradmux.orchestrator.delays import from_lines, from_record, load_profile
+from gradmux.orchestrator.delays.generators import generate
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.record import EndLine, FileRecord, Header, Heard, Line, RoundLine, Sent
+from gradmux.orchestrator.simulate import SimulationOptions, simulate
 
 HEADER = Header("r", "uncoded", {}, 2, 1, 10, 0, {}, {})
 

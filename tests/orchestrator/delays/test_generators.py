@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.delays import (
+from gradmux.orchestrator.delays import (
     GENERATORS,
     Bursty,
     LambdaLike,
@@ -19,8 +19,8 @@ from orchestrator.delays import (
     parameters_for,
     summarise,
 )
-from orchestrator.delays.statistics import burst_lengths
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays.statistics import burst_lengths
+from gradmux.orchestrator.errors import ConfigError
 
 
 @settings(max_examples=30)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.delays import DelayProfile, fit_load, load_profile, theil_sen
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays import DelayProfile, fit_load, load_profile, theil_sen
+from gradmux.orchestrator.errors import ConfigError
 
 
 @given(

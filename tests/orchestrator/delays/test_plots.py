@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.delays import DelayProfile, generate
-from orchestrator.delays.plots import save_heat_map, save_tail_plot
-from orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays import DelayProfile, generate
+from gradmux.orchestrator.delays.plots import save_heat_map, save_tail_plot
+from gradmux.orchestrator.errors import ConfigError
 
 pytest.importorskip("matplotlib")
 
@@ -47,5 +47,5 @@ def test_other_suffixes_and_missing_folders_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_package_and_this_module_load_without_matplotlib() -> None:
-    check = "import sys, orchestrator.delays, orchestrator.delays.plots; sys.exit('matplotlib' in sys.modules)"
+    check = "import sys, gradmux.orchestrator.delays, orchestrator.delays.plots; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False, timeout=60).returncode == 0

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from orchestrator.delays import DelayProfile
-from orchestrator.errors import ConfigError
-from orchestrator.fleets.profile_fleet import DelayTable
+from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable
 
 
 @st.composite

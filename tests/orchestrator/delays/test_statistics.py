@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from orchestrator.delays import DelayProfile, summarise
-from orchestrator.delays.statistics import TAIL, burst_lengths
+from gradmux.orchestrator.delays import DelayProfile, summarise
+from gradmux.orchestrator.delays.statistics import TAIL, burst_lengths
 
 BY_HAND = DelayProfile(
     np.array(

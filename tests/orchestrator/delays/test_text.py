@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.delays import DelayProfile, generate
-from orchestrator.delays.text import FAILED, LEGEND, SHADES, heat_map, tail_sketch
+from gradmux.orchestrator.delays import DelayProfile, generate
+from gradmux.orchestrator.delays.text import FAILED, LEGEND, SHADES, heat_map, tail_sketch
 
 
 def cells(text: str) -> list[str]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from orchestrator.evaluate import Batch, Setting
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Earliest, Limits, Mu
-from orchestrator.schemes.scheme import FloatArray
-from orchestrator.simulate import Simulation, SimulationOptions, simulate
+from gradmux.orchestrator.evaluate import Batch, Setting
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Earliest, Limits, Mu
+from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
 
 SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline")
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.evaluate import Evaluator
-from orchestrator.simulate import Simulation
+from gradmux.orchestrator.evaluate import Evaluator
+from gradmux.orchestrator.simulate import Simulation
 from tests.orchestrator.evaluate.cases import SCHEMES, Case, cases
 
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.evaluate import Batch, Chance, Evaluator, Setting, bits, grids
-from orchestrator.evaluate.cover import Cover
-from orchestrator.evaluate.in_flight import InFlight
-from orchestrator.evaluate.models import NEVER, Arbitrary, Bursty, Model
-from orchestrator.evaluate.unions import Past, SlidingUnions
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Earliest, Limits, Mu
-from orchestrator.schemes import stragglers
-from orchestrator.schemes.codes import FractionalCode
-from orchestrator.schemes.scheme import BoolArray
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.evaluate import Batch, Chance, Evaluator, Setting, bits, grids
+from gradmux.orchestrator.evaluate.cover import Cover
+from gradmux.orchestrator.evaluate.in_flight import InFlight
+from gradmux.orchestrator.evaluate.models import NEVER, Arbitrary, Bursty, Model
+from gradmux.orchestrator.evaluate.unions import Past, SlidingUnions
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Earliest, Limits, Mu
+from gradmux.orchestrator.schemes import stragglers
+from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.scheme import BoolArray
 
 WORKERS = st.sampled_from([1, 5, 63, 64, 65, 130])
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.evaluate import Batch, Evaluator, Setting, grids
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.evaluate import Batch, Evaluator, Setting, grids
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Limits, Mu
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared"
 CASES = sorted((SHARED / "oracle").glob("*.json"))

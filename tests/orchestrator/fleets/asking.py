@@ -8,11 +8,11 @@ from typing import Any
 
 from aiohttp import web
 
-from orchestrator.fleets.boto3_fleet import Boto3Fleet
-from orchestrator.fleets.calling import Function, Patience
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.ports import Arrival
-from orchestrator.store import MemoryStore
+from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
+from gradmux.orchestrator.fleets.calling import Function, Patience
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.ports import Arrival
+from gradmux.orchestrator.store import MemoryStore
 from tests.orchestrator.fleet_contract import call, take_all
 from tests.orchestrator.fleets.emulated import RealFleet
 from tests.orchestrator.fleets.fake_lambda import FakeLambda, PlainRequests, Posted

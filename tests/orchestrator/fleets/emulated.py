@@ -10,18 +10,18 @@ import boto3
 import botocore.session
 import numpy as np
 
-from infra.local import DelayPlan, Emulator, FaultKind, FaultPlan, ScheduledFault
-from orchestrator.aws import new_session
-from orchestrator.fleets.boto3_fleet import Boto3Fleet
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.store import Keys, S3Store
-from orchestrator.training.data import put_dataset
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.order import BatchOrder
-from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.infra.local import DelayPlan, Emulator, FaultKind, FaultPlan, ScheduledFault
+from gradmux.orchestrator.aws import new_session
+from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.store import Keys, S3Store
+from gradmux.orchestrator.training.data import put_dataset
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.order import BatchOrder
+from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
+from gradmux.orchestrator.training.trainer import TorchTrainer
 from tests.orchestrator.training.bench import make_dataset, mlp
 
 BUCKET = "fleet-tests"

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from aiohttp import web
 
-from lambda_worker.contract import (
+from gradmux.lambda_worker.contract import (
     Reply,
     ReplyMode,
     Request,
@@ -24,9 +24,9 @@ from lambda_worker.contract import (
     parse_request,
     reply_json,
 )
-from lambda_worker.messages import Chunk, Rows, Task
-from orchestrator.fleets.background import BackgroundLoop
-from orchestrator.ports import Invocation
+from gradmux.lambda_worker.messages import Chunk, Rows, Task
+from gradmux.orchestrator.fleets.background import BackgroundLoop
+from gradmux.orchestrator.ports import Invocation
 
 GRADIENT = np.array([1.0, -2.0, 0.5], dtype=np.float32)
 SUMS = np.array([3.0, 4.0, 2.0, 4.0])

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from lambda_worker.contract import Chunk, ReplyMode, Request, Rows, Task, Weights, encode_request
-from orchestrator.errors import ConfigError
-from orchestrator.fleets.calling import Backoff, Patience, Ramp, request_body
-from orchestrator.fleets.refusals import Verdict
+from gradmux.lambda_worker.contract import Chunk, ReplyMode, Request, Rows, Task, Weights, encode_request
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.fleets.calling import Backoff, Patience, Ramp, request_body
+from gradmux.orchestrator.fleets.refusals import Verdict
 
 PATIENCE = Patience(throttled_s=10.0, unavailable_s=4.0, first_wait_s=0.5, longest_wait_s=2.0)
 

@@ -13,11 +13,11 @@ from aiohttp import web
 from botocore.credentials import CredentialProvider, CredentialResolver, RefreshableCredentials
 from botocore.exceptions import CredentialRetrievalError
 
-from orchestrator.fleets import credentials
-from orchestrator.fleets.calling import Function, Patience
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.ports import Arrival, Outcome
-from orchestrator.store import MemoryStore
+from gradmux.orchestrator.fleets import credentials
+from gradmux.orchestrator.fleets.calling import Function, Patience
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.ports import Arrival, Outcome
+from gradmux.orchestrator.store import MemoryStore
 from tests.orchestrator.fleet_contract import call, take_all
 from tests.orchestrator.fleets.fake_lambda import FakeLambda, PlainRequests, Posted, answer_well, refuse
 

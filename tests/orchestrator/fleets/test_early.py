@@ -12,12 +12,12 @@ import orjson
 import pytest
 from aiohttp import web
 
-from lambda_worker.contract import Reply, Request, Result, early_key, encode_result, reply_json
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.ports import Arrival, Invocation, Outcome
-from orchestrator.schemes.scheme import Task
-from orchestrator.store import MemoryStore, StoreUnavailable
+from gradmux.lambda_worker.contract import Reply, Request, Result, early_key, encode_result, reply_json
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
+from gradmux.orchestrator.schemes.scheme import Task
+from gradmux.orchestrator.store import MemoryStore, StoreUnavailable
 from tests.orchestrator.fleet_contract import take_all
 from tests.orchestrator.fleets.fake_lambda import (
     GRADIENT,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.local import DelayPlan, Emulator, EmulatorConfig, FaultKind, FaultPlan, FaultRate
-from orchestrator.fleets.boto3_fleet import Boto3Fleet
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.ports import Invocation, Outcome
-from orchestrator.schemes.scheme import Task
+from gradmux.infra.local import DelayPlan, Emulator, EmulatorConfig, FaultKind, FaultPlan, FaultRate
+from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.ports import Invocation, Outcome
+from gradmux.orchestrator.schemes.scheme import Task
 from tests.orchestrator.fleet_contract import FleetContract, call, take_all
 from tests.orchestrator.fleets.emulated import EmulatedHarness
 

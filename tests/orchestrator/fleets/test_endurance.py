@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from benchmarks.light_lambda import RUN, Requests, invocations, light_lambda
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.store import MemoryStore
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("aws_environment")
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from orchestrator.errors import PreflightError
-from orchestrator.fleets import http_dial
-from orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
-from orchestrator.fleets.http_dial import Dialer, Route
+from gradmux.orchestrator.errors import PreflightError
+from gradmux.orchestrator.fleets import http_dial
+from gradmux.orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
+from gradmux.orchestrator.fleets.http_dial import Dialer, Route
 
 HEAD = b"POST /path HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.fleets import http_reader
-from orchestrator.fleets.http_reader import BODY_BYTES, HEAD_BYTES, BadResponse, Bodies, Response, ResponseReader
+from gradmux.orchestrator.fleets import http_reader
+from gradmux.orchestrator.fleets.http_reader import (
+    BODY_BYTES,
+    HEAD_BYTES,
+    BadResponse,
+    Bodies,
+    Response,
+    ResponseReader,
+)
 
 SCRATCH = 64
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from orchestrator.errors import PreflightError
-from orchestrator.fleets.inbox import Inbox
-from orchestrator.ports import Arrival, Outcome
+from gradmux.orchestrator.errors import PreflightError
+from gradmux.orchestrator.fleets.inbox import Inbox
+from gradmux.orchestrator.ports import Arrival, Outcome
 
 
 def arrival(worker: int, *, final: bool = True) -> Arrival:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from orchestrator.fleets.mailbox import FEW, LONGEST_S, SHORTEST_S, Mailbox, folder_of, pause_s
-from orchestrator.store import MemoryStore, StoreUnavailable
+from gradmux.orchestrator.fleets.mailbox import FEW, LONGEST_S, SHORTEST_S, Mailbox, folder_of, pause_s
+from gradmux.orchestrator.store import MemoryStore, StoreUnavailable
 
 
 class CountingStore(MemoryStore):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.fleets.onward_fleet import OnwardFleet
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.ports import Invocation
-from orchestrator.schemes.scheme import Task
+from gradmux.orchestrator.fleets.onward_fleet import OnwardFleet
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.schemes.scheme import Task
 
 
 def call(round_index: int, worker: int) -> Invocation:

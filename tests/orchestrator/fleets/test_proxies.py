@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from orchestrator.errors import PreflightError
-from orchestrator.fleets.boto3_fleet import Boto3Fleet
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.ports import Outcome
-from orchestrator.store import MemoryStore, S3Store, StoreUnavailable
+from gradmux.orchestrator.errors import PreflightError
+from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.ports import Outcome
+from gradmux.orchestrator.store import MemoryStore, S3Store, StoreUnavailable
 from tests.orchestrator.fleet_contract import call, take_all
 from tests.orchestrator.fleets.asking import ask, opened
 from tests.orchestrator.fleets.emulated import RealFleet

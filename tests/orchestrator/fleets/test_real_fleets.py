@@ -13,13 +13,13 @@ import orjson
 import pytest
 from aiohttp import web
 
-from infra.local.answers import RESPONSE_BYTES
-from lambda_worker.contract import Result, encode_result, reply_json
-from orchestrator.errors import ConfigError, PreflightError
-from orchestrator.fleets.calling import Function, Ramp
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.ports import Invocation, Outcome
-from orchestrator.store import MemoryStore, StoreUnavailable
+from gradmux.infra.local.answers import RESPONSE_BYTES
+from gradmux.lambda_worker.contract import Result, encode_result, reply_json
+from gradmux.orchestrator.errors import ConfigError, PreflightError
+from gradmux.orchestrator.fleets.calling import Function, Ramp
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.ports import Invocation, Outcome
+from gradmux.orchestrator.store import MemoryStore, StoreUnavailable
 from tests.orchestrator.fleet_contract import call, take_all
 from tests.orchestrator.fleets.asking import Answering, always, ask, opened
 from tests.orchestrator.fleets.emulated import RealFleet

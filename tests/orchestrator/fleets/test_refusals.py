@@ -7,7 +7,7 @@ from typing import Any
 import botocore.session
 import pytest
 
-from orchestrator.fleets.refusals import EXPIRED, HEALING, LASTING, Verdict, verdict_on
+from gradmux.orchestrator.fleets.refusals import EXPIRED, HEALING, LASTING, Verdict, verdict_on
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.refusals import LASTING
-from orchestrator.ports import Outcome
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.refusals import LASTING
+from gradmux.orchestrator.ports import Outcome
 from tests.orchestrator.fleet_contract import call, take_all
 from tests.orchestrator.fleets.asking import always, ask, opened, script
 from tests.orchestrator.fleets.emulated import RealFleet

@@ -12,8 +12,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials, ReadOnlyCredentials
 
-from orchestrator.fleets.calling import Function
-from orchestrator.fleets.signing import Signer, Target
+from gradmux.orchestrator.fleets.calling import Function
+from gradmux.orchestrator.fleets.signing import Signer, Target
 
 PLAIN = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None)
 SESSION = ReadOnlyCredentials("ASIAEXAMPLE", "se/cr+et", "FwoGZXIvYXdzEBYaD//token+with/odd==chars")

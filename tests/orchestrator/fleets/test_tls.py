@@ -19,15 +19,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from orchestrator.errors import PreflightError
-from orchestrator.fleets import http_dial
-from orchestrator.fleets.boto3_fleet import Boto3Fleet
-from orchestrator.fleets.calling import Function, request_body
-from orchestrator.fleets.http_client import HttpClient
-from orchestrator.fleets.http_dial import Dialer, Route
-from orchestrator.fleets.lambda_fleet import LambdaFleet
-from orchestrator.ports import Outcome
-from orchestrator.store import MemoryStore, S3Store, StoreUnavailable
+from gradmux.orchestrator.errors import PreflightError
+from gradmux.orchestrator.fleets import http_dial
+from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
+from gradmux.orchestrator.fleets.calling import Function, request_body
+from gradmux.orchestrator.fleets.http_client import HttpClient
+from gradmux.orchestrator.fleets.http_dial import Dialer, Route
+from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.ports import Outcome
+from gradmux.orchestrator.store import MemoryStore, S3Store, StoreUnavailable
 from tests.orchestrator.fleet_contract import call, take_all
 from tests.orchestrator.fleets.emulated import RealFleet
 from tests.orchestrator.fleets.fake_lambda import FakeLambda, PlainRequests, Posted

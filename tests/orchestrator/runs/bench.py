@@ -14,26 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.disk import Disk, write_whole
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop
-from orchestrator.policies import Earliest, Limits
-from orchestrator.ports import Invocation, ModelState, StepResult
-from orchestrator.record import EndLine, FileRecord, Header
-from orchestrator.rounds import Rounds
-from orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
-from orchestrator.runs.history import DONE, read_history
-from orchestrator.runs.keeper import Keeper
-from orchestrator.runs.life import PlaceNote, living, new_store_name, settle, store_name
-from orchestrator.runs.mirror import Mirror, NoMirror
-from orchestrator.runs.paths import RunPaths, create_run
-from orchestrator.runs.play import play
-from orchestrator.runs.start import start_after
-from orchestrator.runs.stopping import Stop
-from orchestrator.schemes.registry import build_scheme, get, parse_params
-from orchestrator.schemes.scheme import Context, FloatArray, Scheme
-from orchestrator.store import Keys, MemoryStore
+from gradmux.orchestrator.disk import Disk, write_whole
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.ports import Invocation, ModelState, StepResult
+from gradmux.orchestrator.record import EndLine, FileRecord, Header
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
+from gradmux.orchestrator.runs.history import DONE, read_history
+from gradmux.orchestrator.runs.keeper import Keeper
+from gradmux.orchestrator.runs.life import PlaceNote, living, new_store_name, settle, store_name
+from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
+from gradmux.orchestrator.runs.paths import RunPaths, create_run
+from gradmux.orchestrator.runs.play import play
+from gradmux.orchestrator.runs.start import start_after
+from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.schemes.registry import build_scheme, get, parse_params
+from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Scheme
+from gradmux.orchestrator.store import Keys, MemoryStore
 from tests.orchestrator.quadratic import QuadraticTrainer
 from tests.orchestrator.runs.disks import FAST_DISK as FAST
 

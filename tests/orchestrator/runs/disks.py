@@ -10,7 +10,7 @@ import errno
 import os
 from pathlib import Path
 
-from orchestrator.disk import Disk
+from gradmux.orchestrator.disk import Disk
 
 
 class Died(BaseException):

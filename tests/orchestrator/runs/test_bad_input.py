@@ -19,21 +19,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lambda_worker.contract import ContractError, encode_result, parse_request
-from orchestrator.config import JobConfig
-from orchestrator.errors import ConfigError, GradmuxError, PreflightError
-from orchestrator.fleets.refusals import Verdict
-from orchestrator.fleets.replies import Answer, ReplyReader
-from orchestrator.job_file import load_job, parse_job
-from orchestrator.ports import Arrival, Invocation, Outcome
-from orchestrator.record import RecordError
-from orchestrator.runs.checkpoints import Checkpoints
-from orchestrator.runs.history import read_history
-from orchestrator.runs.life import FolderError, last_life
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.status import State, read_result, status_of
-from orchestrator.schemes.scheme import Task
-from orchestrator.store import MemoryStore
+from gradmux.lambda_worker.contract import ContractError, encode_result, parse_request
+from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.errors import ConfigError, GradmuxError, PreflightError
+from gradmux.orchestrator.fleets.refusals import Verdict
+from gradmux.orchestrator.fleets.replies import Answer, ReplyReader
+from gradmux.orchestrator.job_file import load_job, parse_job
+from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
+from gradmux.orchestrator.record import RecordError
+from gradmux.orchestrator.runs.checkpoints import Checkpoints
+from gradmux.orchestrator.runs.history import read_history
+from gradmux.orchestrator.runs.life import FolderError, last_life
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.status import State, read_result, status_of
+from gradmux.orchestrator.schemes.scheme import Task
+from gradmux.orchestrator.store import MemoryStore
 from tests.orchestrator.runs.bench import SmallJob
 
 TREE: dict[str, Any] = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from orchestrator.errors import BudgetSpent
-from orchestrator.prices import Prices
-from orchestrator.runs.budget import Budget
+from gradmux.orchestrator.errors import BudgetSpent
+from gradmux.orchestrator.prices import Prices
+from gradmux.orchestrator.runs.budget import Budget
 
 PRICES = Prices(gb_s=0.01, million_requests=1000.0)
 

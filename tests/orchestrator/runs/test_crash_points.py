@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.runs.paths import RunPaths, all_runs
-from orchestrator.runs.status import State, status_of
+from gradmux.orchestrator.runs.paths import RunPaths, all_runs
+from gradmux.orchestrator.runs.status import State, status_of
 from tests.orchestrator.runs.bench import SmallJob, check_record
 from tests.orchestrator.runs.disks import Died, DyingDisk, PowerlessDisk
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.runs import index
-from orchestrator.runs.index import index_file, statuses
+from gradmux.orchestrator.runs import index
+from gradmux.orchestrator.runs.index import index_file, statuses
 from tests.orchestrator.runs.bench import SmallJob
 
 

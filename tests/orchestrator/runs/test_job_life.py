@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from orchestrator.errors import Interrupted, RunCancelled
-from orchestrator.runs.cancelling import cancel
-from orchestrator.runs.index import statuses
-from orchestrator.runs.lock import RunBusy
-from orchestrator.runs.paths import RunPaths, all_runs
-from orchestrator.runs.status import State, status_of
-from orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.errors import Interrupted, RunCancelled
+from gradmux.orchestrator.runs.cancelling import cancel
+from gradmux.orchestrator.runs.index import statuses
+from gradmux.orchestrator.runs.lock import RunBusy
+from gradmux.orchestrator.runs.paths import RunPaths, all_runs
+from gradmux.orchestrator.runs.status import State, status_of
+from gradmux.orchestrator.runs.stopping import Stop
 from tests.orchestrator.runs.bench import SmallJob, check_record
 from tests.orchestrator.runs.disks import Died, DyingDisk
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import ConfigError, RunStopped
-from orchestrator.runs.history import read_history
-from orchestrator.runs.life import last_life, store_name
-from orchestrator.runs.lock import RunBusy
-from orchestrator.runs.mirror import bring, last_claimed
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.status import State, status_of
-from orchestrator.store import Keys, MemoryStore, S3Store
+from gradmux.orchestrator.errors import ConfigError, RunStopped
+from gradmux.orchestrator.runs.history import read_history
+from gradmux.orchestrator.runs.life import last_life, store_name
+from gradmux.orchestrator.runs.lock import RunBusy
+from gradmux.orchestrator.runs.mirror import bring, last_claimed
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.status import State, status_of
+from gradmux.orchestrator.store import Keys, MemoryStore, S3Store
 from tests.orchestrator.conftest import BUCKET
 from tests.orchestrator.runs.bench import FAST, SmallJob, check_record
 from tests.orchestrator.runs.disks import Died, DyingDisk

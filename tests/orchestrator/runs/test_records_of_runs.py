@@ -13,21 +13,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.ports import ModelState
-from orchestrator.prices import PRICES, load_prices
-from orchestrator.record import Beside, Decoded, EndLine, Header, Heard, MemoryRecord, RecordError, RoundLine, Sent
-from orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
-from orchestrator.runs.cost import cost_of
-from orchestrator.runs.failed import load_failed, save_failed
-from orchestrator.runs.history import DONE, Follower, history_of, read_history
-from orchestrator.runs.index import opened_index
-from orchestrator.runs.keeper import Keeper
-from orchestrator.runs.life import FolderError, PlaceNote, living, settle, store_name
-from orchestrator.runs.materials import digest_of, keep, kept
-from orchestrator.runs.paths import RunPaths, find_run
-from orchestrator.runs.start import start_after
-from orchestrator.runs.tariff import Tariff, tariff_of
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import ModelState
+from gradmux.orchestrator.prices import PRICES, load_prices
+from gradmux.orchestrator.record import (
+    Beside,
+    Decoded,
+    EndLine,
+    Header,
+    Heard,
+    MemoryRecord,
+    RecordError,
+    RoundLine,
+    Sent,
+)
+from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
+from gradmux.orchestrator.runs.cost import cost_of
+from gradmux.orchestrator.runs.failed import load_failed, save_failed
+from gradmux.orchestrator.runs.history import DONE, Follower, history_of, read_history
+from gradmux.orchestrator.runs.index import opened_index
+from gradmux.orchestrator.runs.keeper import Keeper
+from gradmux.orchestrator.runs.life import FolderError, PlaceNote, living, settle, store_name
+from gradmux.orchestrator.runs.materials import digest_of, keep, kept
+from gradmux.orchestrator.runs.paths import RunPaths, find_run
+from gradmux.orchestrator.runs.start import start_after
+from gradmux.orchestrator.runs.tariff import Tariff, tariff_of
 from tests.orchestrator.runs.bench import SmallJob
 from tests.orchestrator.runs.disks import FAST_DISK
 

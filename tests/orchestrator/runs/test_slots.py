@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.fleets.shared_fleet import SharedFleet
-from orchestrator.ports import Arrival, Invocation
-from orchestrator.runs.paths import RunPaths
-from orchestrator.runs.slots import Slots, slots_folder
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.fleets.shared_fleet import SharedFleet
+from gradmux.orchestrator.ports import Arrival, Invocation
+from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.slots import Slots, slots_folder
 
-HOLD = "import sys, time; from pathlib import Path; from orchestrator.runs.slots import Slots; "
+HOLD = "import sys, time; from pathlib import Path; from gradmux.orchestrator.runs.slots import Slots; "
 
 
 def test_one_process_alone_gets_all_and_never_more(tmp_path: Path) -> None:

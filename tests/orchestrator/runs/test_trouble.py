@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.disk import DiskError, GrowingFile, size_of_whole_lines, write_whole
-from orchestrator.errors import Interrupted, PreflightError, RunCancelled, RunStopped
-from orchestrator.runs.cancelling import cancel
-from orchestrator.runs.life import PlaceNote, living, request_cancel, settle
-from orchestrator.runs.lock import RunBusy, is_held, only_process
-from orchestrator.runs.patience import PatientStore
-from orchestrator.runs.status import State, status_of
-from orchestrator.runs.stopping import Stop, stop_on_signals
-from orchestrator.store import MemoryStore, StoreUnavailable
+from gradmux.orchestrator.disk import DiskError, GrowingFile, size_of_whole_lines, write_whole
+from gradmux.orchestrator.errors import Interrupted, PreflightError, RunCancelled, RunStopped
+from gradmux.orchestrator.runs.cancelling import cancel
+from gradmux.orchestrator.runs.life import PlaceNote, living, request_cancel, settle
+from gradmux.orchestrator.runs.lock import RunBusy, is_held, only_process
+from gradmux.orchestrator.runs.patience import PatientStore
+from gradmux.orchestrator.runs.status import State, status_of
+from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
+from gradmux.orchestrator.store import MemoryStore, StoreUnavailable
 from tests.orchestrator.runs.bench import SmallJob, check_record
 from tests.orchestrator.runs.disks import FAST_DISK, FullDisk
 

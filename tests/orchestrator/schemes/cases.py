@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator.schemes.drawing import MadeUp
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context, Decoding, Key, Scheme
+from gradmux.orchestrator.schemes.drawing import MadeUp
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context, Decoding, Key, Scheme
 from tests.orchestrator.schemes.playing import Play
 
 Values = dict[str, int | float | str]

@@ -13,8 +13,8 @@ from itertools import pairwise
 from math import factorial, prod
 from typing import NamedTuple, TypeAlias
 
-from orchestrator.schemes.scheme import Assignment, Decoding, Key, Scheme, StragglerModel, Task
-from orchestrator.schemes.selective_repeat import SelectiveRepeat
+from gradmux.orchestrator.schemes.scheme import Assignment, Decoding, Key, Scheme, StragglerModel, Task
+from gradmux.orchestrator.schemes.selective_repeat import SelectiveRepeat
 from tests.orchestrator.schemes.freezing import ModelStates, freeze, thaw
 from tests.orchestrator.schemes.playing import check_decoding
 

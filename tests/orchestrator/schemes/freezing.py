@@ -14,11 +14,11 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from orchestrator.schemes.codes import FractionalCode
-from orchestrator.schemes.codes.fractional import FractionalWord
-from orchestrator.schemes.codes.matrix import MatrixCode
-from orchestrator.schemes.multiplexed_job import Layout
-from orchestrator.schemes.scheme import BoolArray, FloatArray, Scheme, StragglerModel
+from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.codes.fractional import FractionalWord
+from gradmux.orchestrator.schemes.codes.matrix import MatrixCode
+from gradmux.orchestrator.schemes.multiplexed_job import Layout
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray, Scheme, StragglerModel
 
 Pattern: TypeAlias = tuple[int, ...]
 """Workers, ascending."""

@@ -7,8 +7,17 @@ from functools import cache
 
 import numpy as np
 
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import BoolArray, Context, Decoding, FloatArray, Key, Scheme, StragglerModel, Task
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import (
+    BoolArray,
+    Context,
+    Decoding,
+    FloatArray,
+    Key,
+    Scheme,
+    StragglerModel,
+    Task,
+)
 
 DIMENSION = 3
 PRECISION = 1e-12

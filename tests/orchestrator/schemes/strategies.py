@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from orchestrator.schemes.scheme import BoolArray, Scheme, StragglerModel
-from orchestrator.schemes.stragglers import MODELS
+from gradmux.orchestrator.schemes.scheme import BoolArray, Scheme, StragglerModel
+from gradmux.orchestrator.schemes.stragglers import MODELS
 from tests.orchestrator.schemes.playing import Play, make, mask
 
 CODES = st.sampled_from(["fractional", "cyclic", "dft"])

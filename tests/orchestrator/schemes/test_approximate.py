@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.approximate import ErasureHead, uncovered
-from orchestrator.schemes.scheme import FloatArray, Key, Scheme
-from orchestrator.simulate import SimulationOptions, simulate
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.approximate import ErasureHead, uncovered
+from gradmux.orchestrator.schemes.scheme import FloatArray, Key, Scheme
+from gradmux.orchestrator.simulate import SimulationOptions, simulate
 from tests.orchestrator.schemes.playing import gradients, make
 
 STANDARD_ERRORS = 4.0

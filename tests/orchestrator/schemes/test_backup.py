@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.errors import ConfigError
-from orchestrator.jobs import JobPlan
-from orchestrator.policies import Earliest, Limits
-from orchestrator.ports import Arrival, Outcome
-from orchestrator.rounds import Rounds, Send
-from orchestrator.schemes.asks import BacksUp, Backup
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context
-from orchestrator.simulate import Simulation, SimulationOptions, simulate
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.ports import Arrival, Outcome
+from gradmux.orchestrator.rounds import Rounds, Send
+from gradmux.orchestrator.schemes.asks import BacksUp, Backup
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context
+from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
 
 Values = dict[str, int | float | str]
 

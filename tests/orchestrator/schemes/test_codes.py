@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError, GradmuxError
-from orchestrator.schemes.codes import Code, FractionalCode, Reception, cyclic_code, dft_code, make_code
-from orchestrator.schemes.codes.cyclic import encoding_matrix, parity
-from orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.errors import ConfigError, GradmuxError
+from gradmux.orchestrator.schemes.codes import Code, FractionalCode, Reception, cyclic_code, dft_code, make_code
+from gradmux.orchestrator.schemes.codes.cyclic import encoding_matrix, parity
+from gradmux.orchestrator.schemes.scheme import FloatArray
 from tests.orchestrator.schemes.playing import mask
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.schemes import registry
-from orchestrator.schemes.drawing import context_of
-from orchestrator.schemes.registry import REGISTRY
-from orchestrator.schemes.scheme import Scheme
+from gradmux.orchestrator.schemes import registry
+from gradmux.orchestrator.schemes.drawing import context_of
+from gradmux.orchestrator.schemes.registry import REGISTRY
+from gradmux.orchestrator.schemes.scheme import Scheme
 from tests.orchestrator.schemes.cases import CASES, Case, Session, check, estimate_error
 
 FOLDER = Path(registry.__file__).parent

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.schemes.asks import Adds, Place
-from orchestrator.schemes.registry import REGISTRY
-from orchestrator.schemes.scheme import Key, Scheme
+from gradmux.orchestrator.schemes.asks import Adds, Place
+from gradmux.orchestrator.schemes.registry import REGISTRY
+from gradmux.orchestrator.schemes.scheme import Key, Scheme
 from tests.orchestrator.schemes.playing import Play
 from tests.orchestrator.schemes.strategies import ANY_SCHEME, MODEL_NAMES, NAMES, Setting, admitted, conform, wishes
 

@@ -20,11 +20,11 @@ from itertools import combinations, product
 
 import pytest
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.codes import Codeword, FractionalCode, Row
-from orchestrator.schemes.multiplexed import Multiplexed
-from orchestrator.schemes.scheme import Scheme
-from orchestrator.schemes.stragglers import Bursty
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.codes import Codeword, FractionalCode, Row
+from gradmux.orchestrator.schemes.multiplexed import Multiplexed
+from gradmux.orchestrator.schemes.scheme import Scheme
+from gradmux.orchestrator.schemes.stragglers import Bursty
 from tests.orchestrator.schemes.cases import Case, Session, Values, check, estimate_error
 from tests.orchestrator.schemes.exploring import explore
 from tests.orchestrator.schemes.playing import Play, make, mask

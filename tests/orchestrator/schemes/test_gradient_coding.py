@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.scheme import Key
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.scheme import Key
 from tests.orchestrator.schemes.playing import Play, loads, make, mask
 
 

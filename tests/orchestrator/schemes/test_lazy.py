@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.distances import RecordedDistances, ReplayedDistances
-from orchestrator.errors import GradmuxError
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.jobs import JobPlan
-from orchestrator.loop import Loop
-from orchestrator.policies import Earliest, Limits
-from orchestrator.ports import Invocation, StepResult
-from orchestrator.record import MemoryRecord
-from orchestrator.rounds import Rounds
-from orchestrator.schemes.drawing import MadeUp
-from orchestrator.schemes.lazy import Lazy
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context, FloatArray, Key
+from gradmux.orchestrator.distances import RecordedDistances, ReplayedDistances
+from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.ports import Invocation, StepResult
+from gradmux.orchestrator.record import MemoryRecord
+from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.drawing import MadeUp
+from gradmux.orchestrator.schemes.lazy import Lazy
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Key
 from tests.orchestrator.schemes.cases import Session
 from tests.orchestrator.schemes.playing import mask
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context, Key, Scheme
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context, Key, Scheme
 from tests.orchestrator.schemes.cases import Session
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.codes import Code, make_code
-from orchestrator.schemes.scheme import BoolArray, Key
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.codes import Code, make_code
+from gradmux.orchestrator.schemes.scheme import BoolArray, Key
 from tests.orchestrator.schemes.playing import Play, loads, make
 
 

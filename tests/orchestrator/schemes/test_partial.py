@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.errors import ConfigError
-from orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from orchestrator.ports import Invocation
-from orchestrator.schemes.scheme import Key, Task, loads_by_message
-from orchestrator.simulate import SimulationOptions, simulate
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.schemes.scheme import Key, Task, loads_by_message
+from gradmux.orchestrator.simulate import SimulationOptions, simulate
 from tests.orchestrator.schemes.playing import Play, loads, make
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.asks import BacksUp, Call, Following
-from orchestrator.schemes.delay_estimate import DelayEstimate, Delays
-from orchestrator.schemes.pipeline_auto import AutoPipeline, DealtJob
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context, FloatArray, Key
-from orchestrator.schemes.sizing import Bounds, Size, best_size, latency_s
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.asks import BacksUp, Call, Following
+from gradmux.orchestrator.schemes.delay_estimate import DelayEstimate, Delays
+from gradmux.orchestrator.schemes.pipeline_auto import AutoPipeline, DealtJob
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Key
+from gradmux.orchestrator.schemes.sizing import Bounds, Size, best_size, latency_s
 
 
 def heard(delays: FloatArray, loads: FloatArray, slope_s: float = 0.0, workers: int | None = None) -> DelayEstimate:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.registry import REGISTRY, build_scheme, get, load_plugins, parse_params, register
-from orchestrator.schemes.scheme import Context, Parameter
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.registry import REGISTRY, build_scheme, get, load_plugins, parse_params, register
+from gradmux.orchestrator.schemes.scheme import Context, Parameter
 
 EXTRA = replace(
     REGISTRY["uncoded"],
@@ -132,7 +132,7 @@ def _distribution(folder: Path, points: str, module: str) -> None:
 
 @pytest.mark.usefixtures("restored_registry")
 def test_installed_distributions_bring_schemes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ["from dataclasses import replace", "from orchestrator.schemes.uncoded import INFO"]
+    module = ["from dataclasses import replace", "from gradmux.orchestrator.schemes.uncoded import INFO"]
     module.append("FAR = replace(INFO, name='far')")
     _distribution(tmp_path, "far = far_schemes:FAR", "\n".join(module))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -154,7 +154,7 @@ def test_installed_distributions_bring_schemes(tmp_path: Path, monkeypatch: pyte
 def test_a_broken_plugin_is_named_and_no_other_suffers(
     point: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = ["from dataclasses import replace", "from orchestrator.schemes.uncoded import INFO"]
+    module = ["from dataclasses import replace", "from gradmux.orchestrator.schemes.uncoded import INFO"]
     module += ["FAR = replace(INFO, name='far')", "TWICE = replace(INFO, name='gc')"]
     _distribution(tmp_path, f"bad = {point}\nfar = far_schemes:FAR", "\n".join(module))
     (tmp_path / "unclosed.py").write_text("FAR = (")

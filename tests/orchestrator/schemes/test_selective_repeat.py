@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.registry import build_scheme
-from orchestrator.schemes.scheme import Context, Key
-from orchestrator.schemes.stragglers import Bursty, PerRound
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.scheme import Context, Key
+from gradmux.orchestrator.schemes.stragglers import Bursty, PerRound
 from tests.orchestrator.schemes.exploring import explore
 from tests.orchestrator.schemes.playing import Play, loads, make
 

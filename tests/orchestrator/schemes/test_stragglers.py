@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.schemes.scheme import BoolArray, StragglerModel
-from orchestrator.schemes.stragglers import Arbitrary, Bursty, Covered, Either, PerRound, choose_model
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.scheme import BoolArray, StragglerModel
+from gradmux.orchestrator.schemes.stragglers import Arbitrary, Bursty, Covered, Either, PerRound, choose_model
 from tests.orchestrator.schemes.playing import Play, make, mask
 
 WORKERS = 4

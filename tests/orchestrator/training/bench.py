@@ -12,19 +12,19 @@ import orjson
 import torch
 from torch import nn
 
-from lambda_worker.contract import decode_result, encode_request, parse_reply
-from lambda_worker.handler import Worker
-from lambda_worker.objects import MissingObject
-from orchestrator.jobs import JobPlan
-from orchestrator.ports import Invocation
-from orchestrator.schemes.scheme import Task
-from orchestrator.store import Keys, MemoryStore
-from orchestrator.training.data import Dataset, put_dataset
-from orchestrator.training.gradients import CodedResult
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.order import BatchOrder
-from orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
-from orchestrator.training.trainer import TorchTrainer
+from gradmux.lambda_worker.contract import decode_result, encode_request, parse_reply
+from gradmux.lambda_worker.handler import Worker
+from gradmux.lambda_worker.objects import MissingObject
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.schemes.scheme import Task
+from gradmux.orchestrator.store import Keys, MemoryStore
+from gradmux.orchestrator.training.data import Dataset, put_dataset
+from gradmux.orchestrator.training.gradients import CodedResult
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.order import BatchOrder
+from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
+from gradmux.orchestrator.training.trainer import TorchTrainer
 
 ROWS = 60
 

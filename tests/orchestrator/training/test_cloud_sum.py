@@ -10,19 +10,19 @@ import numpy as np
 import orjson
 import pytest
 
-from lambda_worker.buffers import result_head
-from lambda_worker.contract import Request, decode_result, encode_request, encode_result
-from lambda_worker.handler import Worker
-from orchestrator.fleets.refusals import Verdict
-from orchestrator.fleets.replies import Answer, ReplyReader, ended
-from orchestrator.ports import Arrival, Invocation, Outcome
-from orchestrator.schemes.scheme import Task
-from orchestrator.store import Keys, MemoryStore
-from orchestrator.training.cloud_sum import CloudSums, CloudTrainer, Setting, SumFailed, pays, summed_dtype
-from orchestrator.training.gradients import CodedResult, Term, combine
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.requests import Wire
-from orchestrator.training.stored import Shelf, StoredResult
+from gradmux.lambda_worker.buffers import result_head
+from gradmux.lambda_worker.contract import Request, decode_result, encode_request, encode_result
+from gradmux.lambda_worker.handler import Worker
+from gradmux.orchestrator.fleets.refusals import Verdict
+from gradmux.orchestrator.fleets.replies import Answer, ReplyReader, ended
+from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
+from gradmux.orchestrator.schemes.scheme import Task
+from gradmux.orchestrator.store import Keys, MemoryStore
+from gradmux.orchestrator.training.cloud_sum import CloudSums, CloudTrainer, Setting, SumFailed, pays, summed_dtype
+from gradmux.orchestrator.training.gradients import CodedResult, Term, combine
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.requests import Wire
+from gradmux.orchestrator.training.stored import Shelf, StoredResult
 from tests.orchestrator.training.bench import Run, StoredObjects, mlp
 
 KEYS = Keys("sums")

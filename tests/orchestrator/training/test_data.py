@@ -15,10 +15,10 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from lambda_worker.data import parse_manifest
-from orchestrator.errors import ConfigError
-from orchestrator.store import MemoryStore
-from orchestrator.training.data import Dataset, all_digits, as_dataset, load_dataset, put_dataset
+from gradmux.lambda_worker.data import parse_manifest
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.store import MemoryStore
+from gradmux.orchestrator.training.data import Dataset, all_digits, as_dataset, load_dataset, put_dataset
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 Y = np.array([0, 1, 0, 2])
@@ -95,7 +95,7 @@ def test_digits_are_split_once_and_for_all() -> None:
 
 def test_digits_are_scikit_learns_own_and_come_without_it() -> None:
     code = (
-        "import sys; from orchestrator.training.data import all_digits\n"
+        "import sys; from gradmux.orchestrator.training.data import all_digits\n"
         "print('sklearn' in sys.modules, all_digits()[0].shape)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from orchestrator.jobs import JobPlan
-from orchestrator.ports import Invocation
-from orchestrator.schemes.scheme import Key, Task
-from orchestrator.training.distances import DistanceTrainer
-from orchestrator.training.gradients import CodedResult
-from orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.schemes.scheme import Key, Task
+from gradmux.orchestrator.training.distances import DistanceTrainer
+from gradmux.orchestrator.training.gradients import CodedResult
+from gradmux.orchestrator.training.models import ModelPlan
 from tests.orchestrator.training.bench import Run, mlp
 
 WHOLE = Task(0, (0, 1, 2), (1.0, 1.0, 1.0))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.training import gradients
-from orchestrator.training.gradients import CodedResult, Term, combine, squared_distance
-from orchestrator.training.streamed_sums import Combiner
+from gradmux.orchestrator.training import gradients
+from gradmux.orchestrator.training.gradients import CodedResult, Term, combine, squared_distance
+from gradmux.orchestrator.training.streamed_sums import Combiner
 
 
 def make_terms(

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import nn
 
-from lambda_worker.models import build, encode_spec, parse_spec
-from orchestrator.errors import ConfigError
-from orchestrator.ports import ModelState
-from orchestrator.training.checkpoint import load_state, save_state
-from orchestrator.training.code import find_code, importing_from, ship_code
-from orchestrator.training.models import ModelPlan, make_spec, prepare
+from gradmux.lambda_worker.models import build, encode_spec, parse_spec
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import ModelState
+from gradmux.orchestrator.training.checkpoint import load_state, save_state
+from gradmux.orchestrator.training.code import find_code, importing_from, ship_code
+from gradmux.orchestrator.training.models import ModelPlan, make_spec, prepare
 from tests.orchestrator.training.bench import mlp, tied
 
 
@@ -162,7 +162,7 @@ def test_a_worker_needs_none_of_the_users_files(users_files: Path, tmp_path: Pat
     spec = make_spec(plan(factory="gm_models:make", args={"out": 4}))
     (tmp_path / "spec.json").write_bytes(encode_spec(spec))
     code = (
-        "import sys\nfrom lambda_worker.models import build, parse_spec\n"
+        "import sys\nfrom gradmux.lambda_worker.models import build, parse_spec\n"
         "model = build(parse_spec(open(sys.argv[1], 'rb').read()))\n"
         "print(type(model.module).__name__, tuple(model.module.weight.shape), 'gm_layers' in sys.modules)\n"
     )

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from orchestrator.errors import ConfigError
-from orchestrator.training.order import BatchOrder, chunk_bounds
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds
 
 SIZES = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=60).map(lambda parts: np.array(parts) / sum(parts))
 

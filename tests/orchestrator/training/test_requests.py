@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lambda_worker.contract import encode_request, parse_request
-from orchestrator.errors import ConfigError
-from orchestrator.ports import Invocation
-from orchestrator.schemes.scheme import Skip, Task
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.requests import Wire, wire_dtype
+from gradmux.lambda_worker.contract import encode_request, parse_request
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.schemes.scheme import Skip, Task
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.requests import Wire, wire_dtype
 from tests.orchestrator.training.bench import Run, mlp
 
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from benchmarks.stability import BOUNDS, STRAGGLERS, WORKERS, measure
-from orchestrator.schemes.codes import make_code
+from gradmux.orchestrator.schemes.codes import make_code
 
 
 @pytest.mark.parametrize("wire", BOUNDS)

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from lambda_worker.contract import FIXED_SUMS, SumIndex
-from orchestrator.errors import ConfigError, Diverged, GradmuxError
-from orchestrator.ports import Invocation
-from orchestrator.schemes.scheme import Task
-from orchestrator.training.data import Dataset
-from orchestrator.training.gradients import CodedResult
-from orchestrator.training.models import ModelPlan
-from orchestrator.training.reference import train_reference
-from orchestrator.training.requests import Wire
+from gradmux.lambda_worker.contract import FIXED_SUMS, SumIndex
+from gradmux.orchestrator.errors import ConfigError, Diverged, GradmuxError
+from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.schemes.scheme import Task
+from gradmux.orchestrator.training.data import Dataset
+from gradmux.orchestrator.training.gradients import CodedResult
+from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.reference import train_reference
+from gradmux.orchestrator.training.requests import Wire
 from tests.orchestrator.training.bench import Run, make_dataset, mlp, tied
 
 Code = tuple[list[list[float]], list[float]]

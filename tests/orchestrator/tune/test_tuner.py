@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.delays import DelayProfile, generate
-from orchestrator.errors import ConfigError
-from orchestrator.fleets.profile_fleet import LoadModel
-from orchestrator.policies import Limits, Mu
-from orchestrator.prices import PRICES, Prices
-from orchestrator.simulate import SimulationOptions, simulate
-from orchestrator.tune import SCHEMES, Choice, TuneOptions, TuneResult, tune
+from gradmux.orchestrator.delays import DelayProfile, generate
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.prices import PRICES, Prices
+from gradmux.orchestrator.simulate import SimulationOptions, simulate
+from gradmux.orchestrator.tune import SCHEMES, Choice, TuneOptions, TuneResult, tune
 
 SLOPE_S = 1.0
 QUICK = TuneOptions(jobs=24, slope_s=SLOPE_S, resamples=4)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from infra.local import Emulator, EmulatorConfig
-from infra.local.answers import RESPONSE_BYTES
-from infra.local.conformance import ConformanceWorker
-from lambda_worker.contract import (
+from gradmux.infra.local import Emulator, EmulatorConfig
+from gradmux.infra.local.answers import RESPONSE_BYTES
+from gradmux.infra.local.conformance import ConformanceWorker
+from gradmux.lambda_worker.contract import (
     Chunk,
     Reply,
     ReplyMode,
@@ -27,7 +27,7 @@ from lambda_worker.contract import (
     parse_reply,
     request_json,
 )
-from lambda_worker.models import build
+from gradmux.lambda_worker.models import build
 from tests.infra.local.conftest import CONFIG, Outcome, client_of
 from tests.lambda_worker.workbench import Workbench, spec
 
@@ -113,13 +113,13 @@ def test_tmp_survives_calls_and_is_gone_with_the_sandbox(runtime: ConformanceWor
 
 
 def test_a_handler_that_cannot_be_loaded_tells_why_with_every_call() -> None:
-    config = replace(CONFIG, handler="infra.local.there_is_none:handler")
+    config = replace(CONFIG, handler="gradmux.infra.local.there_is_none:handler")
     with ConformanceWorker(config) as worker:
         for _ in range(2):
             answer = worker.invoke(b"{}")
             assert answer.function_error == "Unhandled"
             assert answer.name == "Runtime.ImportModuleError"
-            assert b"No module named 'infra.local.there_is_none'" in answer.body
+            assert b"No module named 'gradmux.infra.local.there_is_none'" in answer.body
         assert worker.starts == 2
 
 
