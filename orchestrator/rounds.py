@@ -377,7 +377,7 @@ class Rounds:
             return
         assignment = self._scheme.assign(t)
         slots = {w: s for w, s in assignment.items() if any(task is not None for task in s)}
-        if slots and self._limits.invoke_idle:
+        if assignment and self._limits.invoke_idle:  # an assignment of no worker at all leaves the round out
             slots |= {w: () for w in range(self._scheme.workers) if w not in slots}
         this = self._rounds[t] = RoundState(index=t, slots=slots)
         self._look = True

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--load", type=FiniteFloat(0), help="A fixed load instead of the assigned one.")
 @click.option("--in-flight-cap", type=FiniteFloat(0, 1), help="Share of n that may still run when a round closes.")
 @click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
+@click.option("--invoke-idle", is_flag=True, help="Wait for workers without a task, too, as published simulators do.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @pass_settings
 def simulate_command(
@@ -63,6 +64,7 @@ def simulate_command(
     load: float | None,
     in_flight_cap: float | None,
     harvest_late: bool,
+    invoke_idle: bool,
     seed: int,
 ) -> None:
     """Play one scheme over PROFILE (a file, or a generator's name) and tell how long every round takes."""
@@ -76,6 +78,8 @@ def simulate_command(
     auto = scheme == "auto"
     if auto and (parameters or wait == "mu"):
         raise ConfigError("auto chooses scheme and parameters itself, and closes rounds early: leave out -p and --wait")
+    if invoke_idle and wait != "mu":
+        raise ConfigError("--invoke-idle makes rounds wait for idle workers, which only --wait mu does: add it")
     if wait == "mu" and in_flight_cap is not None:
         raise ConfigError("--wait mu closes rounds whatever is in flight: leave out it or --in-flight-cap")
     params = {} if auto else registry.parse_params(registry.get(scheme), parse_parameters(parameters))
@@ -85,7 +89,9 @@ def simulate_command(
         jobs=jobs,
         models=models,
         wait=Mu(mu, wait_out, straggler_model) if wait == "mu" else Earliest(),
-        limits=Limits(concurrency=concurrency, in_flight_cap=in_flight_cap, harvest_late=harvest_late),
+        limits=Limits(
+            concurrency=concurrency, in_flight_cap=in_flight_cap, harvest_late=harvest_late, invoke_idle=invoke_idle
+        ),
         load=LoadModel(own_slope_s if slope_s is None else slope_s, found.reference_load(base_load), load),
         workers=workers,
         seed=seed,

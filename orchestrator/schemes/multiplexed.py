@@ -56,14 +56,17 @@ class Multiplexed(SynchronousScheme[MultiplexedJob]):
         )
 
     def assign(self, t: int) -> Assignment:
-        """Slot m of every worker serves job t - m; workers without any task are left out."""
+        """Slot m of every worker serves job t - m; workers without any task are left out, unless all are without.
+
+        A round without tasks (lambda = n, at the end) has its turn where idle workers are invoked: all slots are None.
+        """
         if t < self.jobs:
             self._active[t] = MultiplexedJob(t, self.layout)
         columns: list[list[Task | None]] = [[None] * self.workers for _ in range(self.delay + 1)]
         for slot, job in self._serving(t):
             columns[slot] = job.dispatch(slot)
-        rows = enumerate(zip(*columns, strict=True))
-        return {worker: row for worker, row in rows if any(task is not None for task in row)}
+        rows = dict(enumerate(zip(*columns, strict=True)))
+        return {worker: row for worker, row in rows.items() if any(task is not None for task in row)} or rows
 
     def _serving(self, t: int) -> Iterator[tuple[int, MultiplexedJob]]:
         """The slots of round t that serve a job, and that job; the oldest job first."""

@@ -179,7 +179,11 @@ class Scheme(Protocol):
         ...
 
     def assign(self, t: int) -> Assignment:
-        """The tasks of round t, given what was heard until now. Called once per round, when it is dispatched."""
+        """The tasks of round t, given what was heard until now. Called once per round, when it is dispatched.
+
+        Idle workers are left out, and a round that leaves out all of them takes no time. One in which all slots of all
+        workers are None takes its time as well where idle workers are invoked (`Limits.invoke_idle`).
+        """
         ...
 
     def heard(self, key: Key) -> None:

@@ -11,6 +11,7 @@ import pytest
 from gradmux.cli.main import run
 from gradmux.orchestrator.delays import DelayProfile, save_profile
 from gradmux.orchestrator.schemes.registry import REGISTRY
+from tests.orchestrator import published
 
 NAMES = {
     "scheme", "params", "workers", "jobs", "rounds", "delay", "load", "durations", "total_s", "waits", "dropped",
@@ -126,3 +127,20 @@ def test_mistakes_are_told_in_one_line(
     err = capsys.readouterr().err
     assert says in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_invoke_idle_plays_as_the_published_simulator_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = next(case for case in published.CASES if case["id"] == "m-32-b2w4l32")
+    path = tmp_path / "formula.npz"
+    save_profile(DelayProfile(published.delays_s(case), load=0.0, slope_s=0.0), path)
+    words = ["simulate", str(path), "--scheme", "m-sgc", "-p", "code=cyclic", "--jobs", str(case["jobs"]), "--json"]
+    words += [f"-p{letter}={value}" for letter, value in case["params"].items()]
+    words += ["--wait=mu", f"--mu={case['mu']}", "--wait-out=all", "--straggler-model=bursty", "--no-harvest-late"]
+    assert run([*words, "--invoke-idle"]) == 0
+    assert json.loads(capsys.readouterr().out)["durations"] == pytest.approx(case["durations"], abs=1e-9)
+    assert run(words) == 0
+    assert json.loads(capsys.readouterr().out)["durations"][-1] == 0, "a round without tasks"
+
+
+def test_invoke_idle_is_refused_where_no_round_waits_for_idle_workers(profile: str) -> None:
+    assert run(["simulate", profile, "--scheme", "uncoded", "--invoke-idle"]) == 2

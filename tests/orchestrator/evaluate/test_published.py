@@ -11,11 +11,11 @@ import pytest
 
 from gradmux.orchestrator.evaluate import Batch, Evaluator, Setting, grids
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
-from gradmux.orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.policies import Mu
+from tests.orchestrator import published
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared"
 CASES = sorted((SHARED / "oracle").glob("*.json"))
-LETTERS = {"B": "burst", "W": "window", "lambda": "max_stragglers"}
 BEST = {"gc": "03-gc-ca30-best", "sr-sgc": "07-sr-ca30-best", "m-sgc": "12-m-ca30-best"}
 MAX_DELAY = 10
 
@@ -29,14 +29,16 @@ def setting_of(case: dict[str, Any]) -> Setting:
         delays,
         jobs=case["n_jobs"],
         wait=Mu(case["mu"], "all", "bursty"),
-        limits=Limits(harvest_late=False, invoke_idle=True),
+        limits=published.AS_PUBLISHED,
         load=LoadModel(case["slope"], case["base_load"]),
     )
 
 
 def batch_of(case: dict[str, Any]) -> Batch:
     given = case["params"]
-    values = {LETTERS[letter]: np.array([value]) for letter, value in given.items() if letter in LETTERS}
+    values = {
+        published.LETTERS[letter]: np.array([value]) for letter, value in given.items() if letter in published.LETTERS
+    }
     if case["scheme"] == "gc":
         values = {"stragglers": np.array([given["s"] - 1])}
     return Batch(case["scheme"], case["workers"], values, 1, "cyclic", loads=np.array([case["load"]]))
@@ -60,6 +62,21 @@ def test_its_search_finds_the_published_best(scheme: str) -> None:
     batches = grids.published(case["workers"], case["n_jobs"], MAX_DELAY)
     batch = next(batch for batch in batches if batch.scheme == scheme)
     assert Evaluator(setting_of(case)).play(batch).total_s.min() == pytest.approx(case["total_runtime"], abs=1e-9)
+
+
+@pytest.mark.parametrize("case", published.CASES, ids=lambda case: case["id"])
+def test_reproduces_the_published_simulator_on_a_formula_s_delays(case: dict[str, Any]) -> None:
+    setting = Setting(
+        published.delays_s(case), jobs=case["jobs"], wait=published.wait(case), limits=published.AS_PUBLISHED
+    )
+    values = {name: np.array([value]) for name, value in published.params(case).items() if name != "code"}
+    batch = Batch(case["scheme"], case["workers"], values, 1, "cyclic", loads=np.zeros(1))
+    played = Evaluator(setting).play(batch, detail=True)
+    assert played.durations_s is not None
+    np.testing.assert_allclose(played.durations_s[:, 0], case["durations"], rtol=0, atol=1e-9)
+    assert played.total_s[0] == pytest.approx(case["total"], abs=1e-9)
+    if case["scheme"] != "uncoded":  # it waits for everybody in any case, which the published figures do not count
+        assert played.waits[0] == case["waits"]
 
 
 def test_the_published_search_has_the_published_size() -> None:

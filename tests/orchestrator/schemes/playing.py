@@ -60,6 +60,8 @@ class Play:
         """Dispatches the next round; returns who is invoked."""
         t = len(self.invoked)
         assignment = self.scheme.assign(t)
+        if not any(map(any, assignment.values())):
+            assignment = {}  # a round without tasks
         for worker, slots in assignment.items():
             assert any(task is not None for task in slots), "idle workers must not be in an assignment"
             self.tasks |= {Key(t, worker, slot): task for slot, task in enumerate(slots) if task is not None}
