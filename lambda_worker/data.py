@@ -23,11 +23,9 @@ from gradmux.lambda_worker.cache import DiskCache
 from gradmux.lambda_worker.fields import ContractError, Fields
 from gradmux.lambda_worker.messages import Rows
 from gradmux.lambda_worker.objects import ObjectStore
+from gradmux.lambda_worker.structure import INPUT, TARGET, Values, as_tensor, first, gathered, role_of
 
-__all__ = ["TARGET", "ArrayInfo", "DataError", "Dataset", "Manifest", "encode_manifest", "parse_manifest"]
-
-TARGET = "y"
-"""The array that the loss compares with; every other one is an input of the model, in the manifest's order."""
+__all__ = ["ArrayInfo", "DataError", "Dataset", "Manifest", "encode_manifest", "parse_manifest"]
 
 ARRAY_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 WHOLE_BYTES = 256 * 2**20
@@ -91,8 +89,9 @@ def parse_manifest(raw: bytes) -> Manifest:
     arrays = tuple(_parse_array(child, rows) for child in fields.children("arrays"))
     fields.done()
     names = [array.name for array in arrays]
-    if not set(names) - {TARGET} or len(set(names)) < len(names):
-        raise ContractError(f"manifest.arrays: expected differing names, one or more beside {TARGET!r}, got {names}")
+    roles = [role_of(name) for name in names]
+    if INPUT not in roles or not set(roles) <= {INPUT, TARGET} or len(set(names)) < len(names):
+        raise ContractError(f"manifest.arrays: expected differing names of inputs (x, x.NAME) and targets, got {names}")
     return Manifest(rows, arrays)
 
 
@@ -124,27 +123,25 @@ class Dataset:
         self._cache = cache
         self._whole = manifest.bytes <= min(whole_bytes, cache.limit_bytes)
 
-    def read(self, rows: Rows, dtype: torch.dtype = torch.float32) -> tuple[tuple[Tensor, ...], Tensor]:
-        """(inputs, target) of these rows, each (count, ...).
+    def read(self, rows: Rows, dtype: torch.dtype = torch.float32) -> tuple[Values, Values]:
+        """(inputs, target) of these rows, each (count, ...), as the arrays' names say (`structure.py`).
 
-        Floating arrays come in `dtype`, integer targets as int64, other arrays as they are. Without an array "y" the
-        target is the first input. Raises DataError for a row that is not there.
+        Floating arrays come in `dtype`, integer targets as int64, other arrays as they are. Raises DataError for a row
+        that is not there.
         """
         ids = rows.indices()
         if ids.min() < 0 or ids.max() >= self.manifest.rows:
             raise DataError(f"rows {ids.min()} to {ids.max()} of a data set that has {self.manifest.rows}")
         tensors = {array.name: self._tensor(array, rows, ids, dtype) for array in self.manifest.arrays}
-        inputs = tuple(tensor for name, tensor in tensors.items() if name != TARGET)
-        return inputs, tensors.get(TARGET, inputs[0])
+        inputs, target = gathered(tensors, INPUT), gathered(tensors, TARGET)
+        assert inputs is not None, "checked by parse_manifest"
+        return inputs, first(inputs) if target is None else target
 
     def _tensor(self, array: ArrayInfo, rows: Rows, ids: NDArray[np.int64], dtype: torch.dtype) -> Tensor:
         values = self._from_disk(array, rows, ids)
         if values is None:
             values = self._by_ranges(array, ids)
-        tensor = torch.from_numpy(values.astype(array.dtype, copy=False))
-        if tensor.is_floating_point():
-            return tensor.to(dtype)
-        return tensor.long() if array.name == TARGET and tensor.dtype is not torch.bool else tensor
+        return as_tensor(values.astype(array.dtype, copy=False), role_of(array.name), dtype)
 
     def _from_disk(self, array: ArrayInfo, rows: Rows, ids: NDArray[np.int64]) -> NDArray[np.generic] | None:
         if not self._whole:

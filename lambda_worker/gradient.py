@@ -28,6 +28,7 @@ from gradmux.lambda_worker.flat import flatten
 from gradmux.lambda_worker.models import Model
 from gradmux.lambda_worker.norms import recording, statistics_size
 from gradmux.lambda_worker.randomness import torch_random
+from gradmux.lambda_worker.structure import Values, forward, joined, row_count
 
 __all__ = ["Batch", "CodedSum", "coded_sum", "judge", "mixed", "squared_distance"]
 
@@ -36,13 +37,17 @@ __all__ = ["Batch", "CodedSum", "coded_sum", "judge", "mixed", "squared_distance
 class Batch:
     """The samples of one chunk."""
 
-    inputs: tuple[Tensor, ...]
+    inputs: Values
     """Each (samples, ...)."""
-    target: Tensor
-    """(samples, ...)"""
+    target: Values
+    """Each (samples, ...)."""
     coefficient: float = 1.0
     seed: int = 0
     """Of the chunk's random numbers."""
+
+    @property
+    def samples(self) -> int:
+        return row_count(self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +94,13 @@ def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
     """The plain sums of one chunk: the same bits in every worker."""
     model.reset_buffers()
     with torch_random(mixed(seed, batch.seed)), recording(model.norms) as statistics:
-        output = model.module(*batch.inputs)
+        output = forward(model.module, batch.inputs)
         loss = model.loss.total(output, batch.target)
         gradient = _gradient(model, loss)
     correct, predictions = judge(output, batch.target)
     sums = torch.zeros(FIXED_SUMS + statistics.numel(), dtype=torch.float64)
     sums[SumIndex.LOSS] = loss.detach()
-    sums[SumIndex.SAMPLES] = batch.target.shape[0]
+    sums[SumIndex.SAMPLES] = batch.samples
     sums[SumIndex.CORRECT] = correct.sum()
     sums[SumIndex.PREDICTIONS] = predictions.sum()
     sums[FIXED_SUMS:] = statistics
@@ -105,13 +110,13 @@ def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
 def _one_pass(model: Model, batches: Sequence[Batch]) -> CodedSum | None:
     """All chunks in one forward and backward; None when it turns out that the model draws random numbers."""
     model.reset_buffers()
-    inputs = [torch.cat(columns) for columns in zip(*(batch.inputs for batch in batches), strict=True)]
-    target = torch.cat([batch.target for batch in batches])
-    samples = torch.tensor([batch.target.shape[0] for batch in batches])
+    inputs = joined([batch.inputs for batch in batches])
+    target = joined([batch.target for batch in batches])
+    samples = torch.tensor([batch.samples for batch in batches])
     weights = torch.tensor([batch.coefficient for batch in batches], dtype=torch.float64).repeat_interleave(samples)
     with torch_random():
         before = torch.get_rng_state()
-        output = model.module(*inputs)
+        output = forward(model.module, inputs)
         losses = model.loss.per_sample(output, target)
         if not torch.equal(before, torch.get_rng_state()):
             model.draws = True
@@ -132,14 +137,17 @@ def _gradient(model: Model, loss: Tensor) -> Tensor:
     return flatten(zero)
 
 
-def judge(output: Any, target: Tensor) -> tuple[Tensor, Tensor]:
+def judge(output: Any, target: Values) -> tuple[Tensor, Tensor]:
     """(correct, judged) predictions of each sample, (samples,) float64; zeros when this is no classification.
 
-    Classification is recognised by shapes: scores (samples, classes, ...) against integer targets (samples, ...).
+    Classification is recognised by shapes: scores (samples, classes, ...) against integer targets (samples, ...), which
+    are one tensor.
     """
-    samples = target.shape[0]
+    samples = row_count(target)
     nothing = torch.zeros(samples, dtype=torch.float64)
-    if not isinstance(output, Tensor) or target.is_floating_point() or target.dtype is torch.bool:
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor):
+        return nothing, nothing
+    if target.is_floating_point() or target.dtype is torch.bool:
         return nothing, nothing
     if output.ndim != target.ndim + 1 or (output.shape[0], *output.shape[2:]) != tuple(target.shape):
         return nothing, nothing

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradmux.lambda_worker.structure import Values, joined, loss_of, row_count
+
 __all__ = ["Loss", "LossError", "loss_from"]
 
 DOUBLING_TOLERANCE = 1e-3
@@ -37,7 +39,7 @@ class Loss:
         self.name = name
         self.separable = separable
 
-    def total(self, output: Any, target: Tensor) -> Tensor:
+    def total(self, output: Any, target: Values) -> Tensor:
         """The sum over samples, a scalar."""
         if self.separable:
             return self._call(output, target, reduction="sum")
@@ -48,27 +50,27 @@ class Loss:
             self._prove_sum(output, target, value)
         return value
 
-    def per_sample(self, output: Any, target: Tensor) -> Tensor:
+    def per_sample(self, output: Any, target: Values) -> Tensor:
         """One value per sample, (samples,). Only when `separable`."""
         return self._by_sample(self._call(output, target, reduction="none"), target)
 
-    def _call(self, output: Any, target: Tensor, **options: str) -> Tensor:
-        value = self._function(output, target, **options)
+    def _call(self, output: Any, target: Values, **options: str) -> Tensor:
+        value = loss_of(self._function, output, target, **options)
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise LossError(f"loss {self.name!r} returned {type(value).__name__}, expected a tensor of floats")
         return value
 
-    def _by_sample(self, values: Tensor, target: Tensor) -> Tensor:
-        samples = target.shape[0]
+    def _by_sample(self, values: Tensor, target: Values) -> Tensor:
+        samples = row_count(target)
         if values.ndim == 0 or values.shape[0] % samples:
             raise LossError(f"loss {self.name!r} gave shape {tuple(values.shape)} for {samples} samples")
         return values.reshape(samples, -1).sum(1)
 
     @torch.no_grad()
-    def _prove_sum(self, output: Any, target: Tensor, once: Tensor) -> None:
+    def _prove_sum(self, output: Any, target: Values, once: Tensor) -> None:
         """Raises LossError unless the loss doubles when every sample comes twice. A loss of zero proves nothing yet."""
         with torch.random.fork_rng(devices=[]):  # the test must not move the random numbers of the gradient
-            twice = float(self._call(_doubled(output), torch.cat((target, target))))
+            twice = float(self._call(_doubled(output), joined((target, target))))
         single = float(once)
         if abs(twice - 2.0 * single) > DOUBLING_TOLERANCE * abs(single):
             kind = "a mean" if abs(twice - single) <= DOUBLING_TOLERANCE * abs(single) else "no sum"

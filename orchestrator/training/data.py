@@ -14,16 +14,25 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import Store
 from gradmux.orchestrator.store import Keys, digest, put_once
+from gradmux.orchestrator.training.dataset import Array, Arrays, Dataset
 from gradmux.orchestrator.training.files import read_bucket, read_path
 
-Array: TypeAlias = NDArray[Any]
-Arrays: TypeAlias = Mapping[str, Array]
-"""Name -> (rows, ...): "x" and "y"; several inputs may have other names than "x"."""
+__all__ = [
+    "BUILT_IN",
+    "Array",
+    "Arrays",
+    "DataRef",
+    "Dataset",
+    "all_digits",
+    "as_dataset",
+    "load_dataset",
+    "put_dataset",
+]
+
 OpenBucket: TypeAlias = Callable[[str], Store]
 
 MAX_ROWS = 2**32
@@ -32,25 +41,6 @@ DIGITS_TEST_SHARE = 5
 """One row in five is kept for testing."""
 DIGITS_LARGEST = 16.0
 """Brightest pixel of scikit-learn's digits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """Rows in memory: checked, contiguous, of types that workers take."""
-
-    x: Array
-    """(rows, ...)"""
-    y: Array
-    """(rows, ...): int64 classes, or float targets"""
-
-    @property
-    def rows(self) -> int:
-        return len(self.x)
-
-    @property
-    def arrays(self) -> Arrays:
-        """By the names that workers know."""
-        return {"x": self.x, "y": self.y}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.ports import StepResult
 from gradmux.orchestrator.schemes.scheme import Key
-from gradmux.orchestrator.training.data import Array
+from gradmux.orchestrator.training.dataset import Array
 from gradmux.orchestrator.training.gradients import CodedResult, Term, combine, squared_distance
 from gradmux.orchestrator.training.trainer import TorchTrainer
 

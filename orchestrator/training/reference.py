@@ -9,14 +9,14 @@ normalise, the batch updates them): see `lambda_worker/norms.py`.
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from gradmux.lambda_worker.gradient import mixed
 from gradmux.lambda_worker.norms import recording, update_running_statistics
 from gradmux.lambda_worker.randomness import torch_random
-from gradmux.orchestrator.training.data import Dataset
+from gradmux.lambda_worker.structure import forward
+from gradmux.orchestrator.training.dataset import Dataset
 from gradmux.orchestrator.training.models import ModelPlan, Trained, prepare, seeded
 from gradmux.orchestrator.training.order import BatchOrder, RowIds, chunk_bounds
 
@@ -61,14 +61,8 @@ def _mean_gradient(trained: Trained, dataset: Dataset, chunks: list[RowIds], see
         if len(rows) == 0:
             continue
         with torch_random(mixed(seed, index)):
-            loss = trained.model.loss.total(
-                trained.module(_take(dataset.x, rows, trained)), _take(dataset.y, rows, trained)
-            )
+            batch = dataset.batch(rows, trained.model.dtype)
+            loss = trained.model.loss.total(forward(trained.module, batch.inputs), batch.target)
         (loss / count).backward()  # type: ignore[no-untyped-call]
         total += loss.item()
     return total / count
-
-
-def _take(array: NDArray[np.generic], rows: RowIds, trained: Trained) -> Tensor:
-    taken = torch.from_numpy(array[rows])
-    return taken.to(trained.model.dtype) if taken.is_floating_point() else taken

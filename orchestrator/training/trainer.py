@@ -20,16 +20,17 @@ from gradmux.lambda_worker.contract import FIXED_SUMS, SumIndex, Weights
 from gradmux.lambda_worker.gradient import judge
 from gradmux.lambda_worker.models import encode_spec
 from gradmux.lambda_worker.norms import freeze_norms, update_running_statistics
+from gradmux.lambda_worker.structure import forward
 from gradmux.orchestrator.errors import Diverged, GradmuxError
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.ports import ModelState, StepResult, Store
 from gradmux.orchestrator.store import Keys, put_once
 from gradmux.orchestrator.training.checkpoint import load_state, save_state
 from gradmux.orchestrator.training.code import first_line
-from gradmux.orchestrator.training.data import Array, Dataset
+from gradmux.orchestrator.training.dataset import Array, Dataset
 from gradmux.orchestrator.training.gradients import Term, combine
 from gradmux.orchestrator.training.models import ModelPlan, Trained, make_spec, prepare, seeded
-from gradmux.orchestrator.training.trying import rehearse, step_scheduler, tensor, try_evaluation, try_training
+from gradmux.orchestrator.training.trying import rehearse, step_scheduler, try_evaluation, try_training
 
 INLINE_BYTES = 48 * 1024
 """Snapshots up to this size travel in every request; larger ones are read from the store, once per sandbox."""
@@ -216,10 +217,10 @@ class TorchTrainer:
 
     def _judge(self, trained: Trained, dataset: Dataset, lo: int) -> tuple[float, float, float]:
         """(loss sum, correct, judged) of EVALUATION_ROWS rows from `lo` on."""
-        x, y = (tensor(array[lo : lo + EVALUATION_ROWS], trained.model.dtype) for array in (dataset.x, dataset.y))
-        output = trained.module(x)
-        correct, judged = judge(output, y)
-        return float(trained.model.loss.total(output, y)), float(correct.sum()), float(judged.sum())
+        rows = dataset.batch(slice(lo, min(lo + EVALUATION_ROWS, dataset.rows)), trained.model.dtype)
+        output = forward(trained.module, rows.inputs)
+        correct, judged = judge(output, rows.target)
+        return float(trained.model.loss.total(output, rows.target)), float(correct.sum()), float(judged.sum())
 
     def steps(self, model: int) -> int:
         """Steps that a model has done."""

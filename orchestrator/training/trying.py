@@ -17,18 +17,16 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.norms import freeze_norms
 from gradmux.lambda_worker.randomness import torch_random
+from gradmux.lambda_worker.structure import Values, forward
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.code import first_line
-from gradmux.orchestrator.training.data import Array, Dataset
+from gradmux.orchestrator.training.dataset import Array, Dataset
 from gradmux.orchestrator.training.models import Trained
 
 TRIED_ROWS = 4
 MOST_STEPS = 10_000
-IGNORED_LABEL = -100
-"""torch's default `ignore_index`: a label that stands for none"""
 
-Rows = tuple[Tensor, Tensor]
-Play = Callable[[Trained, Tensor, Tensor], Tensor]
+Play = Callable[[Trained, Values, Values], Tensor]
 """What is tried with some rows; gives the model's scores."""
 
 
@@ -79,23 +77,17 @@ def step_scheduler(trained: Trained, loss: float) -> None:
         trained.scheduler.step()
 
 
-def tensor(array: Array, dtype: torch.dtype) -> Tensor:
-    """Rows as a model takes them: floats in its own dtype, all else as it is."""
-    found = torch.from_numpy(array)
-    return found.to(dtype) if found.is_floating_point() else found
-
-
 def _try_rows(trained: Trained, dataset: Dataset, purpose: str, play: Play) -> None:
     """Plays the first rows, and the row of each label that is too small or too large for what came out of them."""
-    first = np.arange(min(TRIED_ROWS, dataset.rows))
-    x, y = _rows(trained, dataset, first)
+    first_rows = np.arange(min(TRIED_ROWS, dataset.rows))
+    x, y = _rows(trained, dataset, first_rows)
     where = f"model {trained.plan.name!r} cannot be {purpose} on"
     try:
         output = _unchanged(trained, play, x, y)
     except Exception as error:  # the user's own model and loss may raise anything
         raise ConfigError(f"{where} x {_shape(x)} and y {_shape(y)}: {_told(error)}") from error
-    for row, label in _extreme_labels(dataset.y):
-        x, y = _rows(trained, dataset, np.append(first[1:], row))
+    for row, label in dataset.labels():
+        x, y = _rows(trained, dataset, np.append(first_rows[1:], row))
         if _takes(trained, output, y):
             continue
         try:
@@ -105,7 +97,7 @@ def _try_rows(trained: Trained, dataset: Dataset, purpose: str, play: Play) -> N
 
 
 @torch.no_grad()
-def _takes(trained: Trained, output: Tensor, y: Tensor) -> bool:
+def _takes(trained: Trained, output: Tensor, y: Values) -> bool:
     """Does the loss take these targets with the scores of other rows? That spares a forward pass."""
     try:
         with torch_random():
@@ -115,9 +107,9 @@ def _takes(trained: Trained, output: Tensor, y: Tensor) -> bool:
     return True
 
 
-def _with_gradient(trained: Trained, x: Tensor, y: Tensor) -> Tensor:
+def _with_gradient(trained: Trained, x: Values, y: Values) -> Tensor:
     parameters = {index: each for index, each in enumerate(trained.model.parameters) if each.requires_grad}
-    output = trained.module(x)
+    output = forward(trained.module, x)
     loss = trained.model.loss.total(output, y)
     if trained.steps == 0 and not torch.isfinite(loss):
         raise FloatingPointError(f"the loss is {loss.item():g} before the first step")
@@ -127,13 +119,13 @@ def _with_gradient(trained: Trained, x: Tensor, y: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _forward(trained: Trained, x: Tensor, y: Tensor) -> Tensor:
-    output = trained.module(x)
+def _forward(trained: Trained, x: Values, y: Values) -> Tensor:
+    output = forward(trained.module, x)
     trained.model.loss.total(output, y)
     return output  # type: ignore[no-any-return]
 
 
-def _unchanged(trained: Trained, play: Play, x: Tensor, y: Tensor) -> Tensor:
+def _unchanged(trained: Trained, play: Play, x: Values, y: Values) -> Tensor:
     """Plays these rows, after which model and random numbers are as before.
 
     A loss that torch spreads out over outputs of another shape mixes samples, and is no sum over them: it is refused.
@@ -146,28 +138,23 @@ def _unchanged(trained: Trained, play: Play, x: Tensor, y: Tensor) -> Tensor:
     return output
 
 
-def _extreme_labels(y: Array) -> list[tuple[int, int]]:
-    """(row, label) of the least and the largest class, those that stand for none left out; none for other targets."""
-    if y.dtype.kind != "i":
-        return []
-    labels = np.where(y == IGNORED_LABEL, y.max(), y) if y.min() == IGNORED_LABEL else y
-    found = [int(pick(labels)) for pick in (np.argmin, np.argmax)]
-    width = labels.size // len(labels)
-    return [(at // width, int(labels.flat[at])) for at in dict.fromkeys(found)]
-
-
-def _range(output: object, y: Tensor) -> str:
+def _range(output: object, y: Values) -> str:
     """What labels there can be, where the output has a score for each class."""
-    if isinstance(output, Tensor) and output.ndim == y.ndim + 1:
+    if isinstance(output, Tensor) and isinstance(y, Tensor) and output.ndim == y.ndim + 1:
         return f", has {output.shape[1]} outputs, for labels 0 to {output.shape[1] - 1}"
     return ""
 
 
-def _rows(trained: Trained, dataset: Dataset, rows: Array) -> Rows:
-    return tensor(dataset.x[rows], trained.model.dtype), tensor(dataset.y[rows], trained.model.dtype)
+def _rows(trained: Trained, dataset: Dataset, rows: Array) -> tuple[Values, Values]:
+    batch = dataset.batch(rows, trained.model.dtype)
+    return batch.inputs, batch.target
 
 
-def _shape(found: Tensor) -> str:
+def _shape(found: Values) -> str:
+    if isinstance(found, dict):
+        return "{" + ", ".join(f"{label}: {_shape(each)}" for label, each in found.items()) + "}"
+    if isinstance(found, tuple):
+        return "(" + ", ".join(map(_shape, found)) + ")"
     return f"{str(found.dtype).removeprefix('torch.')} {tuple(found.shape)}"
 
 

@@ -1,0 +1,132 @@
+"""What rows become on their way into a model and a loss: one tensor, a tuple of them or a dict of them.
+
+The names of a data set's arrays say which, and nothing else does:
+
+    x                     one input           forward(x)
+    x.0, x.1, ...         a tuple             forward(a, b, ...)
+    x.ids, x.mask, ...    a dict              forward(ids=..., mask=...)
+    y, y.0, y.box, ...    targets, alike      loss(output, y), loss(output, a, b, ...), loss(output, box=...)
+    w                     a weight per row
+
+Without a target the first input is it. Knows nothing of stores, shards or models. Read `data.py` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = [
+    "INPUT",
+    "TARGET",
+    "WEIGHT",
+    "Values",
+    "as_tensor",
+    "first",
+    "forward",
+    "gathered",
+    "joined",
+    "leaves",
+    "loss_of",
+    "mapped",
+    "named",
+    "role_of",
+    "row_count",
+]
+
+INPUT, TARGET, WEIGHT = "x", "y", "w"
+"""Roles: what stands before the first dot of an array's name."""
+
+T = TypeVar("T")
+U = TypeVar("U")
+Values: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+"""Rows of inputs, or of targets; each tensor is (rows, ...)."""
+
+
+def role_of(name: str) -> str:
+    """INPUT, TARGET or WEIGHT."""
+    return name.partition(".")[0]
+
+
+def gathered(arrays: Mapping[str, T], role: str) -> T | tuple[T, ...] | dict[str, T] | None:
+    """The arrays of one role, as their names say; None when there is none."""
+    labelled = {name.partition(".")[2]: array for name, array in arrays.items() if role_of(name) == role}
+    if not labelled:
+        return None
+    if "" in labelled:
+        return labelled[""]
+    places = [str(place) for place in range(len(labelled))]
+    if set(labelled) == set(places):
+        return tuple(labelled[place] for place in places)
+    return labelled
+
+
+def named(values: T | Sequence[T] | Mapping[str, T], role: str) -> dict[str, T]:
+    """The inverse of `gathered`: tuples, lists and mappings are structures, all else is one array."""
+    if isinstance(values, Mapping):
+        return {f"{role}.{label}": array for label, array in values.items()}
+    if isinstance(values, tuple | list):
+        return {f"{role}.{place}": array for place, array in enumerate(values)}
+    return {role: values}  # type: ignore[dict-item]
+
+
+def leaves(values: T | tuple[T, ...] | dict[str, T]) -> list[T]:
+    """The arrays of a structure, in order."""
+    if isinstance(values, dict):
+        return list(values.values())
+    return list(values) if isinstance(values, tuple) else [values]
+
+
+def first(values: T | tuple[T, ...] | dict[str, T]) -> T:
+    """The first array of a structure."""
+    return leaves(values)[0]
+
+
+def mapped(change: Callable[[T], U], values: T | tuple[T, ...] | dict[str, T]) -> U | tuple[U, ...] | dict[str, U]:
+    """The same structure of other arrays."""
+    if isinstance(values, dict):
+        return {label: change(array) for label, array in values.items()}
+    return tuple(change(array) for array in values) if isinstance(values, tuple) else change(values)
+
+
+def joined(parts: Sequence[Values]) -> Values:
+    """The rows of several alike structures, one after the other."""
+    head = parts[0]
+    columns = [torch.cat(each) for each in zip(*(leaves(part) for part in parts), strict=True)]
+    if isinstance(head, dict):
+        return dict(zip(head, columns, strict=True))
+    return tuple(columns) if isinstance(head, tuple) else columns[0]
+
+
+def row_count(values: Values) -> int:
+    """How many rows they are."""
+    return first(values).shape[0]
+
+
+def forward(module: Callable[..., Any], inputs: Values) -> Any:
+    """The module's output: a tuple goes in by position, a dict by name."""
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+def loss_of(function: Callable[..., Any], output: Any, target: Values, **options: Any) -> Any:
+    """The loss of an output: targets follow it, a tuple by position, a dict by name."""
+    if isinstance(target, dict):
+        return function(output, **target, **options)
+    return function(output, *target, **options) if isinstance(target, tuple) else function(output, target, **options)
+
+
+def as_tensor(array: NDArray[Any], role: str, dtype: torch.dtype) -> Tensor:
+    """Rows as models and losses take them: floats in the model's own `dtype`, integer targets as int64, all else as it
+    is.
+    """
+    tensor = torch.from_numpy(np.asarray(array))
+    if tensor.is_floating_point():
+        return tensor.to(dtype)
+    return tensor.long() if role == TARGET and tensor.dtype is not torch.bool else tensor
