@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradmux.lambda_worker.cache import DiskCache
+from gradmux.lambda_worker.digests import checked_pieces
 from gradmux.lambda_worker.fields import ContractError, Fields
 from gradmux.lambda_worker.messages import Rows
 from gradmux.lambda_worker.objects import ObjectStore
@@ -147,7 +148,7 @@ class Dataset:
         if not self._whole:
             return None
         # get_range has checked the length of every piece, so the file has the manifest's size.
-        mapped = self._cache.open(array.key, array.bytes, lambda: self._pieces(array))
+        mapped = self._cache.open(array.key, array.bytes, lambda: checked_pieces(array.key, self._pieces(array)))
         if mapped is None:
             return None
         table = mapped.view(array.wire_type).reshape(self.manifest.rows, *array.shape)

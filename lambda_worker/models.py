@@ -7,7 +7,7 @@ in its own process. Read `gradient.py` next.
 
 from __future__ import annotations
 
-import importlib
+import inspect
 import pickle
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,7 @@ from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.fields import ContractError, Fields, to_base64
 from gradmux.lambda_worker.losses import Loss, loss_from
 from gradmux.lambda_worker.norms import freeze_norms, norm_layers
+from gradmux.lambda_worker.origin import OriginError, named
 from gradmux.lambda_worker.randomness import torch_random
 
 __all__ = ["Model", "ModelError", "ModelSpec", "build", "encode_spec", "parse_spec"]
@@ -111,7 +112,7 @@ class Model:
 
 def build(spec: ModelSpec) -> Model:
     """The model of a spec. Raises ModelError and LossError; the factory's own exceptions pass through."""
-    factory = _resolve(spec.factory, "factory")
+    factory = _factory(spec.factory)
     with torch_random(spec.seed):
         module = factory(**spec.args)
     if not isinstance(module, nn.Module):
@@ -121,16 +122,26 @@ def build(spec: ModelSpec) -> Model:
     return Model(module, loss, spec.dtype)
 
 
+def _factory(code: str | bytes) -> Any:
+    """A class of modules or a Python function, which may return one: nothing else is called to find out."""
+    factory = _resolve(code, "factory")
+    if inspect.isclass(factory) and not issubclass(factory, nn.Module):
+        raise ModelError(f"factory {_label(code)!r}: is a class, but no torch.nn.Module")
+    if inspect.isbuiltin(factory):
+        raise ModelError(f"factory {_label(code)!r}: is a built-in function, which makes no torch.nn.Module")
+    return factory
+
+
 def _resolve(code: str | bytes, role: str) -> Any:
     if isinstance(code, bytes):
         return pickle.loads(code)  # the user's own code, in the user's own sandbox
     module_name, _, attribute = code.partition(":")
     if not module_name or not attribute:
         raise ModelError(f"{role} {code!r}: expected module:function")
-    target = importlib.import_module(module_name)
-    for part in attribute.split("."):
-        target = getattr(target, part)
-    return target
+    try:
+        return named(module_name, attribute, role)
+    except OriginError as error:
+        raise ModelError(str(error)) from error
 
 
 def _label(code: str | bytes) -> str:

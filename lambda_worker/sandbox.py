@@ -12,6 +12,7 @@ from torch import Tensor
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.cache import DiskCache, MemoryCache
 from gradmux.lambda_worker.data import Dataset, parse_manifest
+from gradmux.lambda_worker.digests import checked
 from gradmux.lambda_worker.keys import cancelled_epoch
 from gradmux.lambda_worker.messages import Weights
 from gradmux.lambda_worker.models import Model, build, parse_spec
@@ -59,7 +60,7 @@ class Sandbox:
 
     def model(self, key: str) -> Model:
         """The model of a spec. The factory's exceptions pass through."""
-        return self._models.get(key, lambda: (build(parse_spec(self.objects.get(key))), 0))
+        return self._models.get(key, lambda: (build(parse_spec(self._read(key))), 0))
 
     def snapshot(self, weights: Weights, model: Model) -> Tensor:
         """The flat vector that the weights refer to, in the model's dtype."""
@@ -69,13 +70,15 @@ class Sandbox:
         key = weights.key or ""
 
         def read() -> tuple[Tensor, int]:
-            raw = self.objects.get(key)
+            raw = self._read(key)
             return flat.from_bytes(raw, dtype), len(raw)
 
         return self._snapshots.get((key, dtype), read)
 
     def dataset(self, key: str) -> Dataset:
         """The data set of a manifest."""
-        return self._datasets.get(
-            key, lambda: (Dataset(parse_manifest(self.objects.get(key)), self.objects, self._disk), 0)
-        )
+        return self._datasets.get(key, lambda: (Dataset(parse_manifest(self._read(key)), self.objects, self._disk), 0))
+
+    def _read(self, key: str) -> bytes:
+        """An object whose key names its content. Raises DigestError when it holds other content."""
+        return checked(key, self.objects.get(key))

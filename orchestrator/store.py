@@ -80,9 +80,9 @@ class Keys:
         """All weights that workers start from lie under here."""
         return f"{self.prefix}weights/"
 
-    def weights(self, epoch: int, model: int, step: int) -> str:
-        """The snapshot that `step` of `model` starts from, in this life of the run."""
-        return f"{self.snapshots}{epoch}/{model}/{step}"
+    def weights(self, epoch: int, model: int, step: int, content: bytes) -> str:
+        """The snapshot that `step` of `model` starts from, in this life of the run: workers use nothing else."""
+        return f"{self.snapshots}{epoch}/{model}/{step}-{digest(content)}"
 
     def spill(self, round: int, worker: int) -> str:
         """The prefix that the worker of one invocation puts its results under; the worker adds epoch and attempt."""

@@ -42,6 +42,7 @@ def _no_cloud_account(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(nowhere / "config"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("GRADMUX_CODE", str(PROJECT))  # in this process, the tests' models are shipped code
 
 
 @pytest.fixture(autouse=True)

@@ -81,6 +81,7 @@ def worker_variables(config: EmulatorConfig, lambda_port: int, s3_port: int) -> 
         "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
         "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{config.function}",
         "LAMBDA_TASK_ROOT": os.getcwd(),
+        "GRADMUX_CODE": os.pathsep.join(config.python_path),
         "_HANDLER": config.handler.replace(":", "."),
         "MALLOC_ARENA_MAX": "1",
         "OMP_NUM_THREADS": "1",

@@ -7,25 +7,21 @@ it by value: a worker needs nothing but its image. Knows neither models nor stor
 from __future__ import annotations
 
 import importlib
-import site
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import cloudpickle
 
+from gradmux.lambda_worker.origin import OUR_PACKAGE, comes_with_packages, is_standard
 from gradmux.orchestrator.errors import ConfigError
 
 Code: TypeAlias = str | Callable[..., Any]
 """A function, or "module:function"."""
-
-OUR_PACKAGE = "gradmux"
 
 
 def find_code(code: Code, role: str) -> Callable[..., Any]:
@@ -36,6 +32,7 @@ def find_code(code: Code, role: str) -> Callable[..., Any]:
     if not module_name or not attribute:
         raise ConfigError(f"{role} {code!r}: expected module:function")
     found: Any = _import(module_name, f"{role} {code!r}")
+    standard = is_standard(found)
     for part in attribute.split("."):
         if not hasattr(found, part):
             close = get_close_matches(part, dir(found), n=1)
@@ -44,6 +41,8 @@ def find_code(code: Code, role: str) -> Callable[..., Any]:
         found = getattr(found, part)
     if not callable(found):
         raise ConfigError(f"{role} {code!r}: is no function, but {type(found).__name__}")
+    if standard:
+        raise ConfigError(f"{role} {code!r}: {module_name} is Python's own; name a function of yours or of a package")
     return found  # type: ignore[no-any-return]
 
 
@@ -122,23 +121,4 @@ def _is_users(module: ModuleType) -> bool:
     name = getattr(module, "__name__", "")
     if not file or name == "__main__" or sys.modules.get(name) is not module or name.partition(".")[0] == OUR_PACKAGE:
         return False
-    return not _comes_with_packages(file)
-
-
-@cache
-def _comes_with_packages(file: str) -> bool:
-    """Kept: a process has thousands of modules, and every model that is shipped looks at all of them."""
-    path = Path(file)
-    return any(path.is_relative_to(folder) for folder in _INSTALLED)
-
-
-_INSTALLED = [
-    Path(folder)
-    for folder in {
-        *sysconfig.get_paths().values(),
-        *site.getsitepackages(),
-        site.getusersitepackages(),
-        str(Path(sys.base_prefix) / "lib"),
-    }
-    if folder != sysconfig.get_path("data")
-]
+    return not comes_with_packages(file)

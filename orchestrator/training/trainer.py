@@ -124,7 +124,7 @@ class TorchTrainer:
         if len(raw) <= self._inline_bytes:
             self._snapshots[job] = Weights(inline=raw)
             return
-        key = self._keys.weights(self._epoch, model, step)
+        key = self._keys.weights(self._epoch, model, step, raw)
         self._store.put(key, raw)
         self._snapshots[job] = Weights(key=key)
 

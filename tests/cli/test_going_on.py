@@ -121,7 +121,7 @@ def test_a_run_that_ends_early_leaves_no_snapshots_behind(small: Small, place: A
     small.run(through)
     keys, seen = Keys(store_name(stopped)), list[str]()
     store = S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session())
-    foreign = keys.weights(5, 0, 0)
+    foreign = keys.weights(5, 0, 0, b"w")
     store.put(foreign, b"of a later life, on another machine")
     with pytest.raises(Interrupted):
         small.run(stopped, 3, at_first_step=lambda: seen.extend(store.list(keys.snapshots)))

@@ -92,7 +92,7 @@ def keys_read() -> list[str]:
     keys = Keys("run-1")
     return [
         keys.cancel,
-        keys.weights(0, 1, 2),
+        keys.weights(0, 1, 2, b"w"),
         Keys.model_spec(b""),
         Keys.data_array("0" * 64),
         Keys.data_manifest(b""),

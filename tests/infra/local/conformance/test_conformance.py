@@ -28,6 +28,7 @@ from gradmux.lambda_worker.contract import (
     request_json,
 )
 from gradmux.lambda_worker.models import build
+from tests.conftest import PROJECT
 from tests.infra.local.conftest import CONFIG, Outcome, client_of
 from tests.lambda_worker.workbench import Workbench, spec
 
@@ -125,7 +126,7 @@ def test_a_handler_that_cannot_be_loaded_tells_why_with_every_call() -> None:
 
 # --- the real worker ---------------------------------------------------------------------------------------------
 
-GRADIENTS = EmulatorConfig(warm=1)
+GRADIENTS = EmulatorConfig(warm=1, python_path=(str(PROJECT),))
 
 
 class Both:
@@ -177,11 +178,11 @@ def test_the_same_results_through_s3(both: Both) -> None:
 
 
 def test_the_same_failed_task(both: Both) -> None:
-    lost = replace(both.task("mlp"), weights=Weights(key="blobs/lost"))
+    lost = replace(both.task("mlp"), weights=Weights(key="blobs/" + "0" * 64))
     forked, real = both.replies(both.bench.request(lost))
     assert real.results == forked.results
     assert real.results[0].status == "failed"
-    assert "blobs/lost" in (real.results[0].error or "")
+    assert "blobs/000" in (real.results[0].error or "")
 
 
 def test_the_same_refusal_of_another_contract_version(both: Both) -> None:
