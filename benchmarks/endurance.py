@@ -94,13 +94,13 @@ def virtual(folder: Path, rounds: int) -> tuple[Gauge, int]:
 
 def emulated(folder: Path, invocations: int) -> Gauge:
     """What this process held during a run over real workers."""
-    from gradmux.cli.keeping import keep_job
-    from gradmux.cli.places import open_place
-    from gradmux.cli.preparation import prepare_job
-    from gradmux.cli.wiring import run_job
-    from gradmux.orchestrator.api import Materials
+    from gradmux.orchestrator.backends import open_place
     from gradmux.orchestrator.job_file import parse_job
+    from gradmux.orchestrator.materials import Materials
     from gradmux.orchestrator.record import Decoded
+    from gradmux.orchestrator.runs.keep import keep_job
+    from gradmux.orchestrator.runs.prepare import prepare_job
+    from gradmux.orchestrator.runs.train import run_job
     from gradmux.orchestrator.store import MemoryStore
 
     workers = 8
@@ -110,8 +110,8 @@ def emulated(folder: Path, invocations: int) -> Gauge:
         "data": {"train": "digits:train", "batch_size": 64},
         "training": {"steps": invocations // workers // 2, "checkpoint_every": 10},
         "models": [
-            {"name": "small", "factory": "gradmux.cli.demo.models:mlp", "args": {"hidden": 8}},
-            {"name": "large", "factory": "gradmux.cli.demo.models:mlp", "args": {"hidden": 192}},
+            {"name": "small", "factory": "gradmux.orchestrator.demo.models:mlp", "args": {"hidden": 8}},
+            {"name": "large", "factory": "gradmux.orchestrator.demo.models:mlp", "args": {"hidden": 192}},
         ],
     }
     prepared = prepare_job(parse_job(tree, "endurance"), Materials(), folder, lambda _: MemoryStore())

@@ -31,27 +31,29 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from gradmux.cli.demo.contest import LEARNING_RATES, MODELS
-from gradmux.cli.demo.reference import Reference
-from gradmux.cli.keeping import keep_job
-from gradmux.cli.places import delay_plan, open_bucket, open_place
-from gradmux.cli.preparation import Prepared, prepare_job
-from gradmux.cli.wiring import run_job
 from gradmux.infra.local import DelayPlan
-from gradmux.orchestrator.api import Materials
+from gradmux.infra.local.backend import delay_plan
+from gradmux.orchestrator.backends import open_place
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.delays import DelayProfile, generate
 from gradmux.orchestrator.delays.formats import save_profile
+from gradmux.orchestrator.demo.contest import LEARNING_RATES, MODELS
+from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.evaluate import Evaluator, Setting
 from gradmux.orchestrator.evaluate.grids import for_tuning
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.policies import Limits
 from gradmux.orchestrator.record import MemoryRecord
 from gradmux.orchestrator.results import RunResult
+from gradmux.orchestrator.runs.keep import keep_job
+from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
+from gradmux.orchestrator.runs.train import run_job
 from gradmux.orchestrator.schemes.registry import get
 from gradmux.orchestrator.simulate import NoTrainer
+from gradmux.orchestrator.store import open_bucket
 
 CONCURRENCY = 64
 PER_JOB = CONCURRENCY // len(MODELS)

@@ -47,7 +47,7 @@ batch_size = 256
 steps = {steps}
 [[models]]
 name = "mlp"
-factory = "gradmux.cli.demo.models:mlp"
+factory = "gradmux.orchestrator.demo.models:mlp"
 args = {{ hidden = 16 }}
 optimizer = {{ name = "Adam", lr = 1e-2 }}
 [sweep]

@@ -1,1 +1,1 @@
-"""The command `gradmux`: parses, calls the orchestrator, prints. Read next: `main.py`, then `wiring.py`."""
+"""The command `gradmux`: parses, calls the orchestrator, prints. Read next: `main.py`, then `orchestrator/runs/`."""

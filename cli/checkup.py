@@ -10,17 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradmux.cli.account import open_account
-from gradmux.cli.places import BUCKET, REGION, emulator_errors, open_bucket, start_emulator
-from gradmux.cli.trust import distrust, files_of_job
+from gradmux.infra.aws.account import open_account
 from gradmux.infra.aws.doctor import Finding, Needs
 from gradmux.infra.aws.doctor.finding import failure, warning, well
 from gradmux.infra.aws.door import BotoDoor, Door
 from gradmux.infra.aws.errors import NO_REGION
 from gradmux.infra.aws.observe import find_stack
 from gradmux.infra.local import Emulator, EmulatorConfig, detached
+from gradmux.infra.local.backend import BUCKET, REGION, emulator_errors, start_emulator
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.errors import ConfigError, PreflightError
+from gradmux.orchestrator.runs.ownership import distrust, files_of_job
+from gradmux.orchestrator.store import open_bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ def look_at_job(path: Path, config: JobConfig) -> tuple[list[Finding], int | Non
 
 
 def _largest_model(config: JobConfig, folder: Path) -> int:
-    from gradmux.cli.memory import largest_bytes
-    from gradmux.cli.preparation import prepare_job
-    from gradmux.orchestrator.api import Materials
+    from gradmux.orchestrator.materials import Materials
+    from gradmux.orchestrator.runs.prepare import prepare_job
+    from gradmux.orchestrator.training.memory import largest_bytes
     from gradmux.orchestrator.training.models import prepare
 
     prepared = prepare_job(config, Materials(), folder, open_bucket)

@@ -1,16 +1,16 @@
 """What `submit --dry-run` tells: what would run, and what it would cost.
 
-Knows no backend. Read next: `estimating.py`.
+Knows no backend. Read next: `orchestrator/estimate/job.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from gradmux.cli.estimating import Estimate
 from gradmux.cli.options import Settings
 from gradmux.cli.output import facts, print_json, stdout
-from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.estimate.job import Estimate
+from gradmux.orchestrator.runs.prepare import Prepared
 
 
 def tell_plan(settings: Settings, prepared: Prepared, estimate: Estimate | str) -> None:

@@ -1,6 +1,6 @@
 """Runs a run in this process, with progress, until it is done or somebody wants it to end.
 
-Knows no command: `submit` and `resume` both end here. Read next: `wiring.py`.
+Knows no command: `submit` and `resume` both end here. Read next: `orchestrator/runs/train.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from gradmux.cli.options import Settings
 from gradmux.cli.output import stderr
 
 if TYPE_CHECKING:
-    from gradmux.cli.preparation import Prepared
     from gradmux.orchestrator.results import RunResult
     from gradmux.orchestrator.runs.paths import RunPaths
+    from gradmux.orchestrator.runs.prepare import Prepared
 
 
 def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int | None = None) -> RunResult:
@@ -23,12 +23,12 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
 
     Raises: what ends a run (`gradmux.orchestrator.errors`).
     """
-    from gradmux.cli.places import open_place
     from gradmux.cli.progress import run_progress
-    from gradmux.cli.wiring import run_life
+    from gradmux.orchestrator.backends import open_place
     from gradmux.orchestrator.errors import Diverged, RunStopped
     from gradmux.orchestrator.runs.life import living
     from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
+    from gradmux.orchestrator.runs.train import run_life
 
     config, console, stop = prepared.config, stderr(settings), Stop()
     with living(paths, epoch) as life, open_place(config, life.epoch) as place:

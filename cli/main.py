@@ -115,7 +115,7 @@ def _told(message: str, exit_code: int, arguments: Sequence[str]) -> int:
 
 def _blamed(error: Exception, settings: Settings, arguments: Sequence[str]) -> int:
     """Tells an exception that is not ours; ours goes on."""
-    from gradmux.cli.blame import blame, whole
+    from gradmux.orchestrator.scheme_errors import blame, whole
 
     line = blame(error)
     if not line:

@@ -5,7 +5,6 @@ Knows no command. Read next: `output.py`, or any file of `commands/`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +37,9 @@ class Settings:
         """Where runs and the emulator's state lie: --home, GRADMUX_HOME, or the user's data folder."""
         if self.home_option is not None:
             return self.home_option
-        if named := os.environ.get("GRADMUX_HOME"):
-            return Path(named)
-        from platformdirs import user_data_path
+        from gradmux.orchestrator.runs.paths import default_home
 
-        return user_data_path("gradmux")
+        return default_home()
 
 
 pass_settings = click.make_pass_decorator(Settings, ensure=True)

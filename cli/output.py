@@ -70,6 +70,12 @@ def report_error(message: str, exit_code: int, *, as_json: bool) -> None:
             print_json({"error": message, "exit_code": exit_code})
 
 
+def warn(reason: str) -> None:
+    """Tells it on standard error, if there is one; never silenced, and never in the way."""
+    if reason:
+        click.echo(f"gradmux: warning: {reason}", err=True)
+
+
 def stdout() -> Console:
     """Where results go."""
     from rich.console import Console

@@ -3,34 +3,31 @@
     result = train(Job(models=[Model("mlp", factory=make_mlp)], data=(x, y), batch_size=1024, steps=100))
     result["mlp"].state_dict()
 
-Works from a script and a notebook, with functions defined in it: they travel by cloudpickle. Knows no concrete backend:
-these register themselves under the entry points "gradmux.backends". Read next: `config.py`, which a `Job` becomes.
+Works from a script and a notebook, with functions defined in it: they travel by cloudpickle. Read next:
+`config.py`, which a `Job` becomes, and `runs/train.py`, which trains it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from importlib.metadata import entry_points
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
+from gradmux.orchestrator.backends import find_backend
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.job_file import parse_job
-from gradmux.orchestrator.results import RunResult
+from gradmux.orchestrator.materials import Arrays, Factory, Materials
+from gradmux.orchestrator.results import Trained
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.utils.data import TensorDataset
 
-BACKENDS = "gradmux.backends"
-PAIR = 2
+__all__ = ["Job", "Materials", "Model", "Trained", "train"]
 
-Factory: TypeAlias = "Callable[..., nn.Module]"
-Arrays: TypeAlias = tuple[Any, Any]
-"""(x, y): numpy arrays or CPU tensors with the same number of rows"""
+PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,55 +126,19 @@ _TRAINING_FIELDS = ("steps", "seed", "dtype", "clip_norm", "checkpoint_every")
 _SCHEME_FIELDS = ("stragglers", "burst", "window", "max_stragglers", "responses", "code", "wait", "mu", "deadline_s")
 
 
-@dataclass(frozen=True, slots=True)
-class Materials:
-    """Functions and arrays of a job that was not written as a file."""
-
-    factories: Mapping[str, Factory] = field(default_factory=dict)
-    """model name -> factory"""
-    loss: Callable[..., Any] | None = None
-    train: Arrays | None = None
-    eval: Arrays | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Trained(Mapping[str, "nn.Module"]):
-    """The trained modules by name, and the run's numbers in `run`."""
-
-    run: RunResult
-    modules: Mapping[str, nn.Module]
-
-    def __getitem__(self, name: str) -> nn.Module:
-        return self.modules[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.modules)
-
-    def __len__(self) -> int:
-        return len(self.modules)
-
-
-class Backend(Protocol):
-    """Where jobs run: what an entry point of "gradmux.backends" names."""
-
-    def __call__(self, config: JobConfig, materials: Materials, home: Path | None) -> Trained: ...
-
-
-def train(job: Job, *, backend: str = "local", home: str | Path | None = None) -> Trained:
+def train(job: Job, *, backend: str | None = None, home: str | Path | None = None) -> Trained:
     """Trains every model of `job` and returns them. Record and weights are kept under `home` (else the user's folder).
 
+    `backend`: the name of an installed one; None: what `job.cluster` says, else "local".
     Raises: ConfigError before any worker is invoked, or what ended the run (`gradmux.orchestrator.errors`).
     """
+    if backend is not None:
+        find_backend(backend)
+        job = replace(job, cluster={**job.cluster, "backend": backend})
     config = job.config()
-    return _backend(backend)(config, job.materials(), None if home is None else Path(home))
+    from gradmux.orchestrator.runs.train import run_new  # imports torch: a mistake in the job is told before
 
-
-def _backend(name: str) -> Backend:
-    found = entry_points(group=BACKENDS)
-    if name not in found.names:
-        raise ConfigError(f"there is no backend {name!r}; installed: {', '.join(sorted(found.names)) or 'none'}")
-    backend: Backend = found[name].load()
-    return backend
+    return run_new(config, job.materials(), None if home is None else Path(home))
 
 
 def _present(**values: Any) -> dict[str, Any]:

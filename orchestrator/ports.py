@@ -139,6 +139,18 @@ class Store(Protocol):
     def list(self, prefix: str) -> list[str]: ...
 
 
+class StoreClient(Store, Protocol):
+    """A store as a backend opens it: with what only one client may make, with many objects at a time, to be closed."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Puts an object that is not there yet; False when it is. Of two clients at once, one gets True."""
+        ...
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None: ...
+    def view_many(self, keys: Sequence[str]) -> Sequence[memoryview]: ...
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """What one decoded job told: means over the batch."""

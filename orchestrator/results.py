@@ -5,10 +5,13 @@ Knows no backend. Read next: `api.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +83,20 @@ class RunResult:
             "cpus": list(self.cpus),
             "record": str(self.record),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Trained(Mapping[str, "nn.Module"]):
+    """The trained modules by name, and the run's numbers in `run`."""
+
+    run: RunResult
+    modules: Mapping[str, nn.Module]
+
+    def __getitem__(self, name: str) -> nn.Module:
+        return self.modules[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.modules)
+
+    def __len__(self) -> int:
+        return len(self.modules)

@@ -300,6 +300,11 @@ class S3Store:
             raise PreflightError(f"there is no bucket {self.bucket} at {self.endpoint.url}") from error
 
 
+def open_bucket(bucket: str) -> S3Store:
+    """A bucket of the user's own, with the user's own credentials."""
+    return S3Store(bucket)
+
+
 def _client_options(endpoint: Endpoint, session: botocore.session.Session) -> ClientConfig:
     """A store on this machine is reached past every proxy of the environment, and nothing else is reached at all."""
     plain = endpoint.url.startswith("http://")

@@ -40,8 +40,8 @@ def _tell_workers(paths: RunPaths, life: Life) -> bool:
 
     Of a run without a process it also removes what that has left in the store for its workers: nobody else will.
     """
-    from gradmux.cli.places import store_of
     from gradmux.lambda_worker.contract import cancel_marker
+    from gradmux.orchestrator.backends import find_backend
     from gradmux.orchestrator.errors import PreflightError, RunStopped
     from gradmux.orchestrator.runs.leftovers import leftovers
     from gradmux.orchestrator.runs.life import store_name
@@ -50,7 +50,7 @@ def _tell_workers(paths: RunPaths, life: Life) -> bool:
 
     assert life.place is not None
     try:
-        store = store_of(life.place)
+        store = find_backend(life.place.backend).store_of(life.place)
     except PreflightError:
         return False
     keys = Keys(store_name(paths))

@@ -26,9 +26,9 @@ def cost_command(settings: Settings, run: str, rounds: bool) -> None:
     A run on the emulator costs nothing; told is what it would have cost. Your own prices go into `prices.toml` in the
     home folder.
     """
-    from gradmux.cli.keeping import read_job
     from gradmux.orchestrator.record import read_record
     from gradmux.orchestrator.runs.cost import cost_of
+    from gradmux.orchestrator.runs.keep import read_job
     from gradmux.orchestrator.runs.paths import find_run
     from gradmux.orchestrator.runs.tariff import tariff_of
 

@@ -52,7 +52,7 @@ data_command.add_command(put)
 
 
 def _load(source: str) -> Dataset:
-    from gradmux.cli.places import open_bucket
+    from gradmux.orchestrator.store import open_bucket
     from gradmux.orchestrator.training.data import load_dataset
 
     return load_dataset(source, open_bucket=open_bucket)
@@ -72,7 +72,7 @@ def _put_file(dataset: Dataset, destination: str) -> str:
 
 
 def _put_s3(dataset: Dataset, destination: str) -> str:
-    from gradmux.cli.places import open_bucket
+    from gradmux.orchestrator.store import open_bucket
 
     bucket, _, prefix = destination.removeprefix("s3://").partition("/")
     key = prefix if prefix.endswith(".npz") else f"{prefix.rstrip('/')}/data.npz".lstrip("/")

@@ -12,7 +12,7 @@ from gradmux.cli.output import print_json, set_up_logging, stderr, stdout
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gradmux.cli.demo.contest import Contest, Size
+    from gradmux.orchestrator.demo.contest import Contest, Size
 
 
 @command("demo", example="gradmux demo --json > demo.json")
@@ -23,8 +23,9 @@ def demo_command(settings: Settings, quick: bool, faults: str) -> None:
     """Train 4 models on emulated Lambda workers, some of them slow, under 6 schemes; compare what was measured."""
     console = stderr(settings)
     console.print("Importing PyTorch and preparing scikit-learn's handwritten digits")
-    from gradmux.cli.demo import contest, tables
-    from gradmux.cli.policy import parse_faults
+    from gradmux.cli import demo_tables as tables
+    from gradmux.cli.arguments import parse_faults
+    from gradmux.orchestrator.demo import contest
 
     set_up_logging(settings)
     held = _hold(settings, contest.QUICK if quick else contest.FULL, parse_faults(faults), console)
@@ -32,9 +33,9 @@ def demo_command(settings: Settings, quick: bool, faults: str) -> None:
 
 
 def _hold(settings: Settings, size: Size, faults: dict[str, float], console: Console) -> Contest:
-    from gradmux.cli.demo import contest
-    from gradmux.cli.places import open_place
     from gradmux.cli.progress import run_progress
+    from gradmux.orchestrator.backends import open_place
+    from gradmux.orchestrator.demo import contest
     from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
 
     jobs = contest.prepare(size, faults)

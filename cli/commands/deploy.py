@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradmux.cli.options import Settings, command, pass_settings
-from gradmux.cli.output import print_json, stderr, stdout
-from gradmux.cli.trust import warn
+from gradmux.cli.output import print_json, stderr, stdout, warn
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def deploy_command(
     Costs nothing while no job runs, but for what the bucket and the image registry store. Repeat it to go on after a
     failure; what is done is not done again.
     """
-    from gradmux.cli.account import account_errors
+    from gradmux.infra.aws.account import account_errors
     from gradmux.infra.aws.settings import Architecture, Builder, DeploySettings
 
     with account_errors():
@@ -100,7 +99,7 @@ def _read(requirements: Path | None) -> str:
 
 def _print_policies(wanted: DeploySettings) -> None:
     """Always JSON: that is what IAM takes. Where there are no credentials yet, placeholders stand for what they say."""
-    from gradmux.cli.account import open_account
+    from gradmux.infra.aws.account import open_account
     from gradmux.infra.aws.errors import AwsError
     from gradmux.infra.aws.names import Account, Names
     from gradmux.infra.aws.observe import find_account
@@ -117,7 +116,8 @@ def _print_policies(wanted: DeploySettings) -> None:
 
 
 def _deploy(settings: Settings, wanted: DeploySettings, *, dry_run: bool) -> None:
-    from gradmux.cli.account import open_account, print_plan, step_lines
+    from gradmux.cli.plans import print_plan, step_lines
+    from gradmux.infra.aws.account import open_account
     from gradmux.infra.aws.direct_plan import plan_direct
     from gradmux.infra.aws.docker import DockerCli
     from gradmux.infra.aws.execute import Executor

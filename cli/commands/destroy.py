@@ -18,7 +18,8 @@ def destroy_command(settings: Settings, name: str, delete_data: bool, dry_run: b
 
     Only what `deploy` made is touched: never a role, bucket or function of your own.
     """
-    from gradmux.cli.account import account_errors, open_account, print_plan, step_lines
+    from gradmux.cli.plans import print_plan, step_lines
+    from gradmux.infra.aws.account import account_errors, open_account
     from gradmux.infra.aws.destroy_plan import plan_destroy
     from gradmux.infra.aws.execute import Executor
     from gradmux.infra.aws.observe import observe

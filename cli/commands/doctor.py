@@ -41,8 +41,8 @@ def doctor_command(
     Calls the function twice, and puts a small object into the bucket, which is deleted again. Exit code 0 when a job
     can run, 4 when only the account's limits are in its way, else 3.
     """
-    from gradmux.cli.account import account_errors
     from gradmux.cli.checkup import Asked, look_at_job, open_checkup
+    from gradmux.infra.aws.account import account_errors
     from gradmux.infra.aws.doctor import examine, exit_code
     from gradmux.orchestrator.job_file import load_job
 

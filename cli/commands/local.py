@@ -61,8 +61,8 @@ def up(
     s3_port: int,
 ) -> None:
     """Start the emulator, or find it running, and print the variables that lead AWS clients to it."""
-    from gradmux.cli.places import delay_plan, emulator_errors, fault_plan
     from gradmux.infra.local import EmulatorConfig, detached
+    from gradmux.infra.local.backend import delay_plan, emulator_errors, fault_plan
 
     with emulator_errors():
         config = EmulatorConfig(
@@ -90,8 +90,8 @@ def up(
 @pass_settings
 def down(settings: Settings) -> None:
     """End the emulator and everything that it started; its S3 forgets what it held."""
-    from gradmux.cli.places import emulator_errors
     from gradmux.infra.local import detached
+    from gradmux.infra.local.backend import emulator_errors
 
     with emulator_errors():
         ended = detached.down(settings.home)

@@ -12,7 +12,7 @@ from gradmux.cli.output import print_json, set_up_logging, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gradmux.orchestrator.probing import Measured, Probe
+    from gradmux.orchestrator.delays.probe import Measured, Probe
 
 COLUMNS = ("load", "median s", "90 % s", "slowest s", "in worker s", "on the way s", "cold", "failed", "billed s")
 
@@ -40,13 +40,14 @@ def probe_command(
 
     The profile holds delays at the smallest load, and the slope with which they grow; `gradmux tune` reads it.
     """
-    from gradmux.cli.places import open_bucket, open_place
-    from gradmux.cli.preparation import prepare_job
-    from gradmux.cli.probing import run_probe
-    from gradmux.orchestrator.api import Materials
+    from gradmux.orchestrator.backends import open_place
     from gradmux.orchestrator.delays.formats import profile_path, save_profile
+    from gradmux.orchestrator.delays.probe import ProbePlan
     from gradmux.orchestrator.job_file import load_job
-    from gradmux.orchestrator.probing import ProbePlan
+    from gradmux.orchestrator.materials import Materials
+    from gradmux.orchestrator.runs.prepare import prepare_job
+    from gradmux.orchestrator.runs.probe import run_probe
+    from gradmux.orchestrator.store import open_bucket
 
     set_up_logging(settings)
     profile_path(out)  # calls cost money: a mistake in it is told before them

@@ -36,8 +36,8 @@ def show(
     settings: Settings, profile: str, tolerances: tuple[float, ...], heat_map: Path | None, tail: Path | None
 ) -> None:
     """Describe the delays of PROFILE (a file, or a generator's name): stragglers, bursts, tail, heat map."""
-    from gradmux.cli.profiles import find_profile
     from gradmux.orchestrator.delays import summarise
+    from gradmux.orchestrator.delays.find import find_profile
     from gradmux.orchestrator.delays.plots import picture_path, save_heat_map, save_tail_plot
     from gradmux.orchestrator.delays.statistics import TOLERANCES
 
@@ -86,7 +86,7 @@ def generate(
     parameters: tuple[str, ...],
 ) -> None:
     """Make a synthetic profile of KIND (lambda-like, bursty, shifted-exponential, ...) and write it to DESTINATION."""
-    from gradmux.cli.policy import parse_parameters
+    from gradmux.cli.arguments import parse_parameters
     from gradmux.orchestrator.delays import generate, parameters_for
     from gradmux.orchestrator.delays.formats import profile_path, save_profile
 

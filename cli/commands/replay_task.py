@@ -21,11 +21,12 @@ def replay_task_command(ctx: click.Context, settings: Settings, run: str, task: 
     When a task fails more often than its budget allows, the run stops and keeps its request under `failed/`. Exit code
     0 when it works here, 1 when it fails again.
     """
-    from gradmux.cli.keeping import prepare_again
-    from gradmux.cli.replaying import replay
-    from gradmux.cli.trust import distrust, files_of_run, warn
+    from gradmux.cli.output import warn
     from gradmux.orchestrator.runs.failed import load_failed
+    from gradmux.orchestrator.runs.keep import prepare_again
+    from gradmux.orchestrator.runs.ownership import distrust, files_of_run
     from gradmux.orchestrator.runs.paths import find_run
+    from gradmux.orchestrator.runs.replay_task import replay
 
     paths = find_run(settings.home, run)
     failed = load_failed(paths, task)

@@ -46,9 +46,10 @@ def resume_command(
     another machine: NAME is what its file `store-name` says. With a fractional code the weights are, bit for bit, those
     of a run that was never stopped; a cyclic or dft code decodes in the order of arrival, so they agree up to rounding.
     """
-    from gradmux.cli.detached import run_detached
+    from gradmux.cli.output import warn
     from gradmux.cli.results import tell_result
-    from gradmux.cli.trust import distrust, files_of_run, warn
+    from gradmux.orchestrator.runs.detach import run_detached
+    from gradmux.orchestrator.runs.ownership import distrust, files_of_run
     from gradmux.orchestrator.runs.paths import find_run
     from gradmux.orchestrator.runs.status import read_result
 
@@ -59,7 +60,7 @@ def resume_command(
         tell_result(settings, read_result(paths))
         return
     if max_cost_usd is not None or deadline_s is not None:
-        from gradmux.cli.keeping import set_limits
+        from gradmux.orchestrator.runs.keep import set_limits
 
         set_limits(paths, max_cost_usd, deadline_s)
     warn(_stranger(run) or distrust(files_of_run(paths)))
@@ -68,7 +69,7 @@ def resume_command(
         print_json(started.to_dict()) if settings.json else click.echo(started.describe())
         return
     from gradmux.cli.foreground import run_here
-    from gradmux.cli.keeping import prepare_again
+    from gradmux.orchestrator.runs.keep import prepare_again
 
     tell_result(settings, run_here(settings, prepare_again(paths), paths, epoch).to_dict())
 
@@ -81,12 +82,11 @@ def _stranger(run: str) -> str:
 
 def _from_store(settings: Settings, url: str) -> RunPaths:
     """The folder of a run in S3, brought here."""
-    from gradmux.cli.places import open_bucket
     from gradmux.lambda_worker.contract import cancelled_epoch
     from gradmux.orchestrator.errors import ConfigError
     from gradmux.orchestrator.runs.life import NEVER
     from gradmux.orchestrator.runs.mirror import bring
-    from gradmux.orchestrator.store import Keys
+    from gradmux.orchestrator.store import Keys, open_bucket
 
     found = re.fullmatch(r"s3://([^/]+)/runs/([^/]+)/?", url)
     if found is None:

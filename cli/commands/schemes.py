@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradmux.cli.options import Settings, command, pass_settings
-from gradmux.cli.output import facts, print_json, stdout, table
-from gradmux.cli.trust import warn
+from gradmux.cli.output import facts, print_json, stdout, table, warn
 
 if TYPE_CHECKING:
     from gradmux.orchestrator.schemes.drawing import Drawing
@@ -36,7 +35,7 @@ AUTO = (
 @pass_settings
 def schemes_command(settings: Settings, name: str | None, parameters: tuple[str, ...], workers: int | None) -> None:
     """List every scheme with parameters, load, delay, tolerance and cost; with NAME explain and draw one."""
-    from gradmux.cli.policy import parse_parameters
+    from gradmux.cli.arguments import parse_parameters
     from gradmux.orchestrator.errors import ConfigError
     from gradmux.orchestrator.schemes import registry
 

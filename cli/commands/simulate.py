@@ -68,8 +68,8 @@ def simulate_command(
     seed: int,
 ) -> None:
     """Play one scheme over PROFILE (a file, or a generator's name) and tell how long every round takes."""
-    from gradmux.cli.policy import parse_parameters
-    from gradmux.cli.profiles import find_profile
+    from gradmux.cli.arguments import parse_parameters
+    from gradmux.orchestrator.delays.find import find_profile
     from gradmux.orchestrator.fleets.profile_fleet import LoadModel
     from gradmux.orchestrator.policies import Earliest, Limits, Mu
     from gradmux.orchestrator.schemes import registry

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradmux.cli.detached import run_detached
 from gradmux.cli.options import FAULTS_HELP, Settings, command, pass_settings
-from gradmux.cli.output import print_json, set_up_logging
+from gradmux.cli.output import print_json, set_up_logging, warn
 from gradmux.cli.results import tell_result
-from gradmux.cli.trust import distrust, files_of_job, warn
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.runs.detach import run_detached
+from gradmux.orchestrator.runs.ownership import distrust, files_of_job
 
 if TYPE_CHECKING:
     from gradmux.orchestrator.config import JobConfig
@@ -73,19 +73,21 @@ def submit_command(
     warn(distrust(files_of_job(job, config)))  # what is in them runs from here on
 
     from gradmux.cli.foreground import run_here
-    from gradmux.cli.keeping import keep_job, nothing_left_of_refused
-    from gradmux.cli.places import open_bucket
-    from gradmux.cli.preparation import prepare_job  # imports torch: what is wrong with the file is told before
-    from gradmux.orchestrator.api import Materials
+    from gradmux.orchestrator.materials import Materials
     from gradmux.orchestrator.prices import PRICES, load_prices
+    from gradmux.orchestrator.runs.keep import keep_job, nothing_left_of_refused
     from gradmux.orchestrator.runs.paths import prices_file
+    from gradmux.orchestrator.runs.prepare import (
+        prepare_job,  # imports torch: what is wrong with the file is told before
+    )
+    from gradmux.orchestrator.store import open_bucket
 
     counted = dry_run or config.cluster.max_cost_usd is not None
     prices = load_prices(prices_file(settings.home)) if counted else PRICES
     prepared = prepare_job(config, Materials(), job.parent, open_bucket)
     if dry_run:
         from gradmux.cli.dry_run import tell_plan
-        from gradmux.cli.estimating import estimate_job
+        from gradmux.orchestrator.estimate.job import estimate_job
 
         tell_plan(settings, prepared, estimate_job(prepared, prices, delays))
         return
@@ -100,8 +102,8 @@ def submit_command(
 
 
 def _with_faults(config: JobConfig, faults: str) -> JobConfig:
-    from gradmux.cli.places import fault_plan
-    from gradmux.cli.policy import parse_faults
+    from gradmux.cli.arguments import parse_faults
+    from gradmux.infra.local.backend import fault_plan
 
     if not faults:
         return config

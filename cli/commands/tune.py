@@ -68,7 +68,7 @@ def tune_command(
     seed: int,
 ) -> None:
     """Search schemes, parameters and numbers of workers over PROFILE (a file, or a generator's name)."""
-    from gradmux.cli.profiles import find_profile
+    from gradmux.orchestrator.delays.find import find_profile
     from gradmux.orchestrator.policies import Earliest, Mu
     from gradmux.orchestrator.prices import PRICES, load_prices
     from gradmux.orchestrator.tune import SCHEMES, TuneOptions, tune

@@ -6,7 +6,7 @@
     pilot.py       segment after segment: measure, choose, look again
     simulated.py   a whole run under auto in virtual time
 
-Pure but for the record's lines: no clock, no fleet, no files. Read next: `pilot.py`; `cli/wiring.py` plays it for real.
+Pure but for the record's lines: no clock, no fleet, no files. Read next: `pilot.py`; `runs/train.py` plays it for real.
 """
 
 from gradmux.orchestrator.auto.choice import AUTO, AutoJob, Choice, plain, side_by_side

@@ -5,7 +5,7 @@ tells what a larger load costs. What is chosen then plays on; every few steps th
 they may have drifted. Only when another scheme suits them better does the segment end: as soon as all models have done
 the same step and nothing is in flight, so that no job is lost and no answer is taken for another.
 
-Pure: no clock, no fleet, no files. Read next: `decide.py`; `simulated.py` and `cli/wiring.py` play the segments.
+Pure: no clock, no fleet, no files. Read next: `decide.py`; `simulated.py` and `runs/train.py` play the segments.
 """
 
 from __future__ import annotations

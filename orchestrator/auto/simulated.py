@@ -18,10 +18,10 @@ from gradmux.orchestrator.loop import Loop, RunSummary
 from gradmux.orchestrator.policies import Earliest, Limits
 from gradmux.orchestrator.record import Header, Line, MemoryRecord, RoundLine, Sent
 from gradmux.orchestrator.rounds import Rounds
-from gradmux.orchestrator.runs.start import start_after
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context, FloatArray
 from gradmux.orchestrator.simulate import NoTrainer, Simulation
+from gradmux.orchestrator.start import start_after
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Counts calls that the loop does not see: it sends only what rounds are made of, but all calls are billed.
 
-Knows neither HTTP nor what the calls are for. Used by the wiring.
+Knows neither HTTP nor what the calls are for. Used by `runs/train.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Before the first round: workers are started, connections opened, models and data read, all at once and for nothing.
 
-Otherwise the first round does it, and looks slower than any other. Knows no scheme by name. Used by the wiring.
+Otherwise the first round does it, and looks slower than any other. Knows no scheme by name. Used by `runs/train.py`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gradmux.orchestrator.backends import PlaceNote
 from gradmux.orchestrator.disk import DISK, Disk, write_whole
 from gradmux.orchestrator.errors import GradmuxError
 from gradmux.orchestrator.runs.lock import RunBusy, only_process
@@ -28,25 +29,6 @@ NEVER = -1
 
 class FolderError(GradmuxError):
     """A file in the folder of a run is damaged: which one, and what can be done."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceNote:
-    """Where a life runs: what another process needs to reach its workers."""
-
-    backend: str
-    bucket: str
-    s3_url: str | None = None
-    """None: as AWS's own tools find it"""
-    function: str = ""
-    timeout_s: float = 60.0
-    """of the function: how long an invocation can still run"""
-    lambda_url: str | None = None
-    """None: as AWS's own tools find it"""
-    memory_mb: int | None = None
-    """of the function, by which it is billed; None: as the job says"""
-    arm: bool = False
-    """is it an arm64 function, which costs less?"""
 
 
 @dataclass(frozen=True, slots=True)

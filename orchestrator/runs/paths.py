@@ -111,6 +111,15 @@ class RunPaths:
         return self.folder / "weights" / f"{model}.safetensors"
 
 
+def default_home() -> Path:
+    """Where runs and the emulator's state lie unless said otherwise: GRADMUX_HOME, or the user's data folder."""
+    if named := os.environ.get("GRADMUX_HOME"):
+        return Path(named)
+    from platformdirs import user_data_path
+
+    return user_data_path("gradmux")
+
+
 def prices_file(home: Path) -> Path:
     """The user's own table of prices, for everything under this home."""
     return home / "prices.toml"

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from gradmux.orchestrator.errors import PreflightError, RunStopped
-from gradmux.orchestrator.ports import Store
+from gradmux.orchestrator.ports import StoreClient
 
 log = logging.getLogger(__name__)
 
@@ -29,19 +29,12 @@ LONGEST_WAIT_S = 10.0
 THREADS = 8
 
 
-class Client(Store, Protocol):
-    """A store that has to be closed."""
-
-    def create(self, key: str, data: bytes) -> bool: ...
-    def put_many(self, objects: Mapping[str, bytes]) -> None: ...
-    def view_many(self, keys: Sequence[str]) -> Sequence[memoryview]: ...
-    def close(self) -> None: ...
-
-
 class PatientStore:
     """`ports.Store` over clients that `connect` makes."""
 
-    def __init__(self, connect: Callable[[], Client], *, patience_s: float, should_stop: Callable[[], None]) -> None:
+    def __init__(
+        self, connect: Callable[[], StoreClient], *, patience_s: float, should_stop: Callable[[], None]
+    ) -> None:
         """Raises what `connect` raises: trouble before the first call is the user's to mend."""
         self._connect, self._patience_s, self._should_stop = connect, patience_s, should_stop
         self._client = connect()
@@ -79,7 +72,7 @@ class PatientStore:
     def view_many(self, keys: Sequence[str]) -> Sequence[memoryview]:
         return self._ask(lambda client: client.view_many(keys))
 
-    def at_once(self, request: Callable[[Client], None], limit_s: float) -> bool:
+    def at_once(self, request: Callable[[StoreClient], None], limit_s: float) -> bool:
         """Asks without patience, also when somebody wants the run to end. False when that failed, or takes longer."""
         call = self._threads.submit(request, self._client)
         try:
@@ -92,7 +85,7 @@ class PatientStore:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def _ask(self, request: Callable[[Client], T]) -> T:
+    def _ask(self, request: Callable[[StoreClient], T]) -> T:
         began_s, wait_s, told = time.monotonic(), FIRST_WAIT_S, False
         while True:
             client = self._client
@@ -124,7 +117,7 @@ class PatientStore:
             self._should_stop()
             time.sleep(min(LOOK_S, left_s))
 
-    def _renew(self, client: Client) -> None:
+    def _renew(self, client: StoreClient) -> None:
         """A new client in the place of this one, unless another thread was first."""
         with self._renewing:
             if self._client is not client:

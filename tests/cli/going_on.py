@@ -13,16 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradmux.cli.keeping import keep_job, prepare_again
-from gradmux.cli.places import Place
-from gradmux.cli.preparation import Prepared, prepare_job
-from gradmux.cli.wiring import run_job
 from gradmux.infra.local import Emulator, FaultKind, FaultPlan, FaultRate
-from gradmux.orchestrator.api import Materials, Trained
+from gradmux.orchestrator.backends import Place
 from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.record import Decoded
+from gradmux.orchestrator.results import Trained
+from gradmux.orchestrator.runs.keep import keep_job, prepare_again
 from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.runs.train import run_job
 from gradmux.orchestrator.store import MemoryStore
 from gradmux.orchestrator.training.trying import TRIED_ROWS
 from tests.cli.relay import Relay

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 
-from gradmux.cli.demo import tables
-from gradmux.cli.demo.contest import QUICK, Contest, Contestant, Entry, contestants
+from gradmux.cli import demo_tables as tables
+from gradmux.orchestrator.demo.contest import QUICK, Contest, Contestant, Entry, contestants
 from gradmux.orchestrator.results import ModelResult, RunResult
 from tests.cli.conftest import Gradmux
 

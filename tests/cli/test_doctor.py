@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gradmux.cli.checkup import look_at_job
-from gradmux.cli.trust import distrust
 from gradmux.orchestrator.job_file import load_job
+from gradmux.orchestrator.runs.ownership import distrust
 from tests.cli.conftest import Gradmux, Ran
 
 JOB = """

@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gradmux.cli.demo.reference import Reference
-from gradmux.cli.places import open_bucket
-from gradmux.cli.preparation import prepare_job
 from gradmux.infra.local import DelayPlan, Emulator
-from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.job_file import load_job
+from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.record import Header, read_record
+from gradmux.orchestrator.runs.prepare import prepare_job
+from gradmux.orchestrator.store import open_bucket
 from tests.cli.conftest import Gradmux
 
 JOB = """

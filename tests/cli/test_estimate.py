@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmux.cli.estimating import S3_BYTES_PER_S, on_backend
-from gradmux.cli.trial import Share
 from gradmux.orchestrator.config import ClusterConfig
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.delays.formats import save_profile
-from gradmux.orchestrator.estimate import ROUNDED_S
+from gradmux.orchestrator.estimate.calls import ROUNDED_S
+from gradmux.orchestrator.estimate.job import S3_BYTES_PER_S, on_backend
+from gradmux.orchestrator.estimate.share import Share
 from tests.cli.conftest import Gradmux, Ran
 from tests.cli.test_submit import GC, JOB, MODELS
 from tests.orchestrator.fleets.fake_lambda import FakeLambda

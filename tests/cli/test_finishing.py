@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gradmux.cli.finishing import finish
-from gradmux.cli.preparation import Prepared, prepare_job
-from gradmux.orchestrator.api import Materials
 from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.record import EndLine, FileRecord, Header
+from gradmux.orchestrator.runs.finish import finish
 from gradmux.orchestrator.runs.paths import RunPaths, create_run
+from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.runs.status import State, status_of
 from gradmux.orchestrator.store import Keys, MemoryStore
 from gradmux.orchestrator.training.trainer import TorchTrainer

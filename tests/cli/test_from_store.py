@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gradmux.cli.keeping import keep_job
-from gradmux.cli.places import open_place
-from gradmux.cli.preparation import Prepared
-from gradmux.cli.wiring import run_job
+from gradmux.orchestrator.backends import open_place
 from gradmux.orchestrator.errors import Interrupted
 from gradmux.orchestrator.record import Decoded
+from gradmux.orchestrator.runs.keep import keep_job
 from gradmux.orchestrator.runs.life import store_name
 from gradmux.orchestrator.runs.paths import find_run
+from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.runs.train import run_job
 from gradmux.orchestrator.store import Keys, S3Store
 from tests.cli.conftest import BUCKET, ON_AWS, Gradmux
 from tests.cli.going_on import Small, saved

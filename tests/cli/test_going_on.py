@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from gradmux.cli.keeping import read_job, set_limits
-from gradmux.cli.places import emulator_errors, local_place, start_emulator
 from gradmux.infra.local import DelayPlan, Emulator
+from gradmux.infra.local.backend import emulator_errors, local_place, start_emulator
 from gradmux.lambda_worker.contract import cancelled_epoch
 from gradmux.orchestrator.errors import DeadlinePassed, Diverged, Interrupted, RunStopped, TaskFailed
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.record import Header, RoundLine, read_record
 from gradmux.orchestrator.runs.history import read_history
+from gradmux.orchestrator.runs.keep import read_job, set_limits
 from gradmux.orchestrator.runs.life import FolderError, store_name
 from gradmux.orchestrator.runs.status import State, status_of
 from gradmux.orchestrator.store import Keys, S3Store

@@ -17,14 +17,14 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from gradmux.cli.demo.reference import Reference
-from gradmux.cli.keeping import keep_job, prepare_again, set_limits
-from gradmux.cli.preparation import prepare_job
-from gradmux.orchestrator.api import Materials
 from gradmux.orchestrator.delays.formats import save_profile
 from gradmux.orchestrator.delays.profile import DelayProfile
+from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.job_file import load_job
+from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.runs.keep import keep_job, prepare_again, set_limits
 from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.prepare import prepare_job
 from gradmux.orchestrator.runs.status import status_of
 from gradmux.orchestrator.store import MemoryStore
 from tests.cli.conftest import BUCKET, Gradmux

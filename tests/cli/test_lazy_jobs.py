@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gradmux.cli.keeping import keep_job
-from gradmux.cli.places import Place, open_place
-from gradmux.cli.preparation import Prepared, prepare_job
-from gradmux.cli.wiring import run_job
-from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.backends import Place, open_place
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.record import Header, RoundLine, read_record
+from gradmux.orchestrator.runs.keep import keep_job
+from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
+from gradmux.orchestrator.runs.train import run_job
 from gradmux.orchestrator.store import MemoryStore
 from tests.cli.relay import relayed
 

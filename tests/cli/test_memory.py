@@ -7,9 +7,8 @@ import logging
 import pytest
 from torch import nn
 
-from gradmux.cli.memory import largest_bytes, require_memory
-from gradmux.infra.aws.doctor.needs import OVERSHOT, memory_mb
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.training.memory import OVERSHOT, largest_bytes, memory_mb, require_memory
 
 MODULES = [nn.Linear(9, 9), nn.BatchNorm1d(2**19), nn.Linear(3, 3)]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import boto3
 import pytest
 
-from gradmux.cli.places import Billed
-from gradmux.cli.preflight import billed_as, require_concurrency
 from gradmux.infra.aws.errors import ApiError
+from gradmux.infra.aws.preflight import billed_as, require_concurrency
 from gradmux.infra.local import Emulator, EmulatorConfig
 from gradmux.lambda_worker.handler import cpu_model
+from gradmux.orchestrator.backends import Billed
 from gradmux.orchestrator.config import ClusterConfig
 from gradmux.orchestrator.errors import QuotaError
 from tests.cli.conftest import Gradmux

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gradmux.cli.demo.reference import Reference
-from gradmux.cli.preparation import prepare_job
-from gradmux.orchestrator.api import Materials
+from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.job_file import load_job
+from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.record import EndLine, Header, RoundLine, read_record
+from gradmux.orchestrator.runs.prepare import prepare_job
 from gradmux.orchestrator.store import MemoryStore
 from tests.cli.conftest import Gradmux
 from tests.commands.command_line import wait_until

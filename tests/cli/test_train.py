@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from gradmux import Job, Model, train
-from gradmux.cli.demo.reference import Reference
-from gradmux.cli.preparation import prepare_job
+from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.runs.prepare import prepare_job
 from gradmux.orchestrator.store import MemoryStore
 
 README = Path(__file__).resolve().parents[2] / "README.md"

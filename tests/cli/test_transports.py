@@ -11,16 +11,16 @@ import pytest
 from torch import nn
 
 from gradmux import Job, Model, train
-from gradmux.cli.keeping import keep_job
-from gradmux.cli.parts import Parts
-from gradmux.cli.preparation import prepare_job
 from gradmux.infra.local import DelayPlan, Emulator
 from gradmux.lambda_worker.contract import MAX_EVENT_BYTES, MAX_REQUEST_BYTES, base64_size
-from gradmux.orchestrator.api import Materials
 from gradmux.orchestrator.delays import generate
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.runs.assemble import Parts
+from gradmux.orchestrator.runs.keep import keep_job
 from gradmux.orchestrator.runs.life import living
+from gradmux.orchestrator.runs.prepare import prepare_job
 from gradmux.orchestrator.store import MemoryStore
 from tests.cli.conftest import ON_AWS
 

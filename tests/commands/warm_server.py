@@ -21,15 +21,15 @@ from typing import Any
 NUMBER = struct.Struct("q")
 MESSAGE_BYTES = 1 << 17
 BESIDES_COMMANDS = (
-    "gradmux.cli.demo.contest",
-    "gradmux.cli.finishing",
+    "gradmux.orchestrator.demo.contest",
+    "gradmux.orchestrator.runs.finish",
     "gradmux.cli.foreground",
-    "gradmux.cli.keeping",
-    "gradmux.cli.places",
-    "gradmux.cli.preparation",
+    "gradmux.orchestrator.runs.keep",
+    "gradmux.infra.aws.backend",
+    "gradmux.infra.local.backend",
+    "gradmux.orchestrator.runs.prepare",
     "gradmux.cli.progress",
-    "gradmux.cli.wiring",
-    "gradmux.infra.local",
+    "gradmux.orchestrator.runs.train",
     "rich.console",
     "sklearn.datasets",
     "torch._dynamo",

@@ -1,6 +1,6 @@
 """A whole run over the real stack, open to tests: emulator processes, HTTP, torch workers, the loop, a record.
 
-It puts together what `cli/wiring.py` does for users, but keeps every part in hand. Read next: `test_exactness.py`.
+It puts together what `orchestrator/runs/` does for users, but keeps every part in hand. Read next: `test_exactness.py`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradmux.orchestrator.errors import DeadlinePassed
-from gradmux.orchestrator.estimate import ROUNDED_S, Calls, Storing, Work, bill, looks, play
+from gradmux.orchestrator.estimate.calls import ROUNDED_S, Calls, Storing, Work, bill, looks, play
 from gradmux.orchestrator.fleets.mailbox import pause_s
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel
 from gradmux.orchestrator.jobs import JobPlan

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gradmux.orchestrator.delays.probe import ProbePlan, probe
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from gradmux.orchestrator.probing import ProbePlan, probe
 from gradmux.orchestrator.schemes.scheme import FloatArray
 
 PLAN = ProbePlan(workers=8, loads=(0.1, 0.4, 0.8), rounds=6, patience_s=100.0)

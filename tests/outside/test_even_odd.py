@@ -105,11 +105,11 @@ def test_on_real_workers(gradmux: Gradmux, tmp_path: Path) -> None:
     """From its name in a job file to weights that are those of ordinary training."""
     from safetensors.torch import load_file
 
-    from gradmux.cli.demo.reference import Reference
-    from gradmux.cli.places import open_bucket
-    from gradmux.cli.preparation import prepare_job
-    from gradmux.orchestrator.api import Materials
+    from gradmux.orchestrator.demo.reference import Reference
     from gradmux.orchestrator.job_file import load_job
+    from gradmux.orchestrator.materials import Materials
+    from gradmux.orchestrator.runs.prepare import prepare_job
+    from gradmux.orchestrator.store import open_bucket
 
     (tmp_path / "ring_models.py").write_text(MODELS)
     job = tmp_path / "job.toml"

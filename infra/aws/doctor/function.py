@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradmux.infra.aws.doctor.finding import Finding, failure, warning, well
-from gradmux.infra.aws.doctor.needs import LEAST_SHARE, Needs, memory_mb
+from gradmux.infra.aws.doctor.needs import LEAST_SHARE, Needs
 from gradmux.infra.aws.door import Door
 from gradmux.infra.aws.errors import ApiError, AwsError
 from gradmux.infra.aws.observe import Function, find_function
 from gradmux.lambda_worker.contract import PROTOCOL
+from gradmux.orchestrator.training.memory import memory_mb
 
 REASONS = {
     "ImageDeleted": "the image is gone from its repository: `gradmux deploy` builds it again",

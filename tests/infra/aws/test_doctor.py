@@ -12,10 +12,10 @@ from aiohttp import web
 
 from gradmux.infra.aws.doctor import Finding, Level, Needs, examine, exit_code, handshake
 from gradmux.infra.aws.doctor.finding import failure, warning, well
-from gradmux.infra.aws.doctor.needs import memory_mb
 from gradmux.infra.aws.door import BotoDoor
 from gradmux.infra.aws.errors import ApiError, AwsError
 from gradmux.lambda_worker.contract import Reply, Request, Result, Timing, encode_result, parse_request, reply_json
+from gradmux.orchestrator.training.memory import memory_mb
 from tests.infra.aws.fakes import Answer, ScriptedDoor
 from tests.orchestrator.fleets.fake_lambda import FakeLambda, Posted, refuse
 

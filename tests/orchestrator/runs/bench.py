@@ -1,6 +1,6 @@
 """Whole runs in virtual time: the real folder, lock, record, checkpoints and loop around a small exact problem.
 
-`SmallJob.live` is one life of a run, as `cli/wiring.py` plays it, with numpy models and a fleet whose clock jumps.
+`SmallJob.live` is one life of a run, as `runs/train.py` plays it, with numpy models and a fleet whose clock jumps.
 Every life meets other delays and failures, so that other workers answer first.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gradmux.orchestrator.backends import PlaceNote
 from gradmux.orchestrator.disk import Disk, write_whole
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.jobs import JobPlan
@@ -25,14 +26,14 @@ from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
 from gradmux.orchestrator.runs.history import DONE, read_history
 from gradmux.orchestrator.runs.keeper import Keeper
-from gradmux.orchestrator.runs.life import PlaceNote, living, new_store_name, settle, store_name
+from gradmux.orchestrator.runs.life import living, new_store_name, settle, store_name
 from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
 from gradmux.orchestrator.runs.paths import RunPaths, create_run
 from gradmux.orchestrator.runs.play import play
-from gradmux.orchestrator.runs.start import start_after
 from gradmux.orchestrator.runs.stopping import Stop
 from gradmux.orchestrator.schemes.registry import build_scheme, get, parse_params
 from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Scheme
+from gradmux.orchestrator.start import start_after
 from gradmux.orchestrator.store import Keys, MemoryStore
 from tests.orchestrator.quadratic import QuadraticTrainer
 from tests.orchestrator.runs.disks import FAST_DISK as FAST

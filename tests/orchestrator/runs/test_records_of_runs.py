@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmux.orchestrator.backends import PlaceNote
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import ModelState
 from gradmux.orchestrator.prices import PRICES, load_prices
@@ -33,11 +34,11 @@ from gradmux.orchestrator.runs.failed import load_failed, save_failed
 from gradmux.orchestrator.runs.history import DONE, Follower, history_of, read_history
 from gradmux.orchestrator.runs.index import opened_index
 from gradmux.orchestrator.runs.keeper import Keeper
-from gradmux.orchestrator.runs.life import FolderError, PlaceNote, living, settle, store_name
+from gradmux.orchestrator.runs.life import FolderError, living, settle, store_name
 from gradmux.orchestrator.runs.materials import digest_of, keep, kept
 from gradmux.orchestrator.runs.paths import RunPaths, find_run
-from gradmux.orchestrator.runs.start import start_after
 from gradmux.orchestrator.runs.tariff import Tariff, tariff_of
+from gradmux.orchestrator.start import start_after
 from tests.orchestrator.runs.bench import SmallJob
 from tests.orchestrator.runs.disks import FAST_DISK
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from gradmux.orchestrator.backends import PlaceNote
 from gradmux.orchestrator.disk import DiskError, GrowingFile, size_of_whole_lines, write_whole
 from gradmux.orchestrator.errors import Interrupted, PreflightError, RunCancelled, RunStopped
 from gradmux.orchestrator.runs.cancelling import cancel
-from gradmux.orchestrator.runs.life import PlaceNote, living, request_cancel, settle
+from gradmux.orchestrator.runs.life import living, request_cancel, settle
 from gradmux.orchestrator.runs.lock import RunBusy, is_held, only_process
 from gradmux.orchestrator.runs.patience import PatientStore
 from gradmux.orchestrator.runs.status import State, status_of

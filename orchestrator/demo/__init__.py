@@ -3,7 +3,6 @@
     models.py      the four models
     contest.py     what is run, and what was measured
     reference.py   the same batches in one ordinary process
-    tables.py      how it is told
 
-Read next: `contest.py`.
+`cli/demo_tables.py` tells it. Read next: `contest.py`.
 """

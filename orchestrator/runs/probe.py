@@ -1,6 +1,6 @@
 """Puts a probe together: the job's first model and data, one fleet, no training.
 
-Read next: `orchestrator/probing.py`, which measures.
+Read next: `orchestrator/delays/probe.py`, which measures.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gradmux.cli.places import Place
-from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.backends import Place
+from gradmux.orchestrator.delays.probe import Probe, ProbePlan, probe
 from gradmux.orchestrator.fleets.calling import Function
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.jobs import JobPlan
-from gradmux.orchestrator.probing import Probe, ProbePlan, probe
+from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.store import Keys, S3Store
 from gradmux.orchestrator.training.data import put_dataset
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype

@@ -2,7 +2,7 @@
 
 The simulator is the run's own loop, so late and redundant work is in it, and calls that fail in the profile. What the
 work of one task is (`Work`) was measured elsewhere. Knows no files, no models and no CLI. Read next: `simulate.py`;
-`cli/estimating.py` asks.
+`job.py` asks.
 """
 
 from __future__ import annotations

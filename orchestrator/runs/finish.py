@@ -1,6 +1,6 @@
 """The end of a run: weights, evaluation and result in its folder; from then on it is done.
 
-Knows no backend and no fleet. Read next: `wiring.py`, which calls it.
+Knows no backend and no fleet. Read next: `train.py`, which calls it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ import json
 import logging
 from math import isfinite
 
-from gradmux.cli.preparation import Prepared
-from gradmux.orchestrator.api import Trained
 from gradmux.orchestrator.disk import write_whole
-from gradmux.orchestrator.results import ModelResult, RunResult
+from gradmux.orchestrator.results import ModelResult, RunResult, Trained
 from gradmux.orchestrator.runs.history import History, read_history
 from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.schemes.scheme import Params
 from gradmux.orchestrator.training.checkpoint import save_weights
 from gradmux.orchestrator.training.code import first_line

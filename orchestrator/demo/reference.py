@@ -12,7 +12,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.training.reference import train_reference
 
 

@@ -1,6 +1,6 @@
 """A prepared job -> the folder of a new run -> the same job again, in another process or another working directory.
 
-Knows no backend. Read next: `orchestrator/runs/materials.py`, then `wiring.py`.
+Knows no backend. Read next: `orchestrator/runs/materials.py`, then `train.py`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gradmux.cli.places import open_bucket
-from gradmux.cli.preparation import Prepared, prepare_job
-from gradmux.orchestrator.api import Materials
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.disk import DISK, Disk, write_whole
 from gradmux.orchestrator.errors import GradmuxError, RunStopped
 from gradmux.orchestrator.job_file import parse_job
+from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.runs.life import FolderError, new_store_name
 from gradmux.orchestrator.runs.materials import KEPT_BYTES, Rows, keep, kept
 from gradmux.orchestrator.runs.paths import RunPaths, create_run
-from gradmux.orchestrator.store import digest
+from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
+from gradmux.orchestrator.store import digest, open_bucket
 from gradmux.orchestrator.training.code import ship_code
 from gradmux.orchestrator.training.data import BUILT_IN
 

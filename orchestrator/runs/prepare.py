@@ -1,6 +1,6 @@
 """Everything about a job that can be wrong is found here, before any worker is invoked.
 
-Needs no emulator, no account and no network (unless the data lie in S3). Read next: `wiring.py`, which runs what this
+Needs no emulator, no account and no network (unless the data lie in S3). Read next: `train.py`, which runs what this
 has prepared.
 """
 
@@ -13,20 +13,20 @@ from pathlib import Path
 
 import numpy as np
 
-from gradmux.cli.memory import require_memory
-from gradmux.cli.places import delay_plan, fault_plan
-from gradmux.cli.policy import limits, wait_policy
-from gradmux.orchestrator.api import Materials
 from gradmux.orchestrator.auto import AUTO, Choice
+from gradmux.orchestrator.backends import find_backend
 from gradmux.orchestrator.config import JobConfig, ModelConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.ports import Store
 from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.runs.policy import limits, wait_policy
 from gradmux.orchestrator.schemes import registry
 from gradmux.orchestrator.schemes.scheme import Context, Distances, Params, Scheme
 from gradmux.orchestrator.store import Keys, MemoryStore
 from gradmux.orchestrator.training.data import Dataset, load_dataset
+from gradmux.orchestrator.training.memory import require_memory
 from gradmux.orchestrator.training.models import ModelPlan
 from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds
 from gradmux.orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
@@ -95,7 +95,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     Modules and relative paths are looked for in `folder` first. Raises: ConfigError in one line.
     """
     params = _params(config)
-    config = _with_emulator_checked(config, folder)
+    config = find_backend(config.cluster.backend).check(config, folder)
     plans = _model_plans(config, materials)
     dtype = config.training.dtype
     train = load_dataset(materials.train or _found(config.data.train, folder), dtype=dtype, open_bucket=open_bucket)
@@ -116,19 +116,6 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     _require_rows_to_estimate_from(prepared, scheme)
     _try_models(prepared, folder)
     return prepared
-
-
-def _with_emulator_checked(config: JobConfig, folder: Path) -> JobConfig:
-    """The path of a delay profile made absolute: whoever resumes the run works elsewhere. Raises: ConfigError."""
-    if config.cluster.backend != "local":
-        return config
-    section = config.emulator
-    fault_plan(section.faults, seed=section.seed)
-    delays = _found(section.delays, folder)
-    delay_plan(delays, workers=config.cluster.most_workers, time_scale=section.time_scale, seed=section.seed)
-    if Path(delays).exists():
-        delays = str(Path(delays).resolve())
-    return config.model_copy(update={"emulator": section.model_copy(update={"delays": delays})})
 
 
 def _require_rows_to_estimate_from(prepared: Prepared, scheme: Scheme) -> None:

@@ -1,6 +1,6 @@
 """What a job will cost, told before anybody is called: what calls take, from where, and the bill over the simulator.
 
-Knows no command and reaches no network. Read next: `orchestrator/estimate.py`, which plays and counts, and `trial.py`,
+Knows no command and reaches no network. Read next: `calls.py`, which plays and counts, and `share.py`,
 which measures.
 """
 
@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from gradmux.cli.policy import auto_job
-from gradmux.cli.preparation import Prepared
-from gradmux.cli.profiles import find_profile
-from gradmux.cli.trial import Share, Trial, try_shares
 from gradmux.orchestrator.auto import Pilot
 from gradmux.orchestrator.config import ClusterConfig, JobConfig
 from gradmux.orchestrator.delays import GENERATORS
+from gradmux.orchestrator.delays.find import find_profile
 from gradmux.orchestrator.errors import RunStopped
-from gradmux.orchestrator.estimate import Bill, Calls, Seen, Storing, Work, bill, play
+from gradmux.orchestrator.estimate.calls import Bill, Calls, Seen, Storing, Work, bill, play
+from gradmux.orchestrator.estimate.share import Share, Trial, try_shares
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.prices import Prices
 from gradmux.orchestrator.record import Header, Line, MemoryRecord
+from gradmux.orchestrator.runs.policy import auto_job
+from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.training.cloud_sum import slices_of
 

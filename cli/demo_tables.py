@@ -13,7 +13,7 @@ from gradmux.cli.output import facts, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gradmux.cli.demo.contest import Contest, Entry
+    from gradmux.orchestrator.demo.contest import Contest, Entry
 
 
 def tell(contest: Contest, console: Console) -> None:

@@ -1,7 +1,7 @@
 """A worker's share of each model's batch, computed once in this process by the worker's own code: what does it take?
 
 Calls nobody: the worker reads from memory. Its first answer is a cold one and tells whether the share can be computed
-at all; the ones after that are timed, each at a snapshot that the worker has not seen. Read next: `estimating.py`.
+at all; the ones after that are timed, each at a snapshot that the worker has not seen. Read next: `job.py`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import numpy as np
 import orjson
 import torch
 
-from gradmux.cli.aggregation import Aggregation
-from gradmux.cli.preparation import Prepared
 from gradmux.lambda_worker.contract import Request, Weights, encode_request, parse_reply
 from gradmux.lambda_worker.data import ArrayInfo, Manifest, encode_manifest
 from gradmux.lambda_worker.objects import MissingObject
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.estimate import Seen
+from gradmux.orchestrator.estimate.calls import Seen
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.ports import Invocation
+from gradmux.orchestrator.runs.aggregation import Aggregation
+from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.schemes.scheme import Scheme, Skip
 from gradmux.orchestrator.store import Keys, MemoryStore
 from gradmux.orchestrator.training.data import DataRef

@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 if TYPE_CHECKING:
     from gradmux.orchestrator.config import JobConfig
     from gradmux.orchestrator.runs.paths import RunPaths
@@ -49,12 +47,6 @@ def files_of_job(job: Path, config: JobConfig) -> list[Path]:
 def files_of_run(paths: RunPaths) -> list[Path]:
     """What a kept run would have run: its job, and the functions that it holds as pickles."""
     return [path for path in (paths.job, *sorted(paths.materials.glob("*"))) if path.exists()]
-
-
-def warn(reason: str) -> None:
-    """Tells it on standard error, if there is one; never silenced, and never in the way."""
-    if reason:
-        click.echo(f"gradmux: warning: {reason}", err=True)
 
 
 def _name(uid: int) -> str:

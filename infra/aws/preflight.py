@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 
-from gradmux.cli.places import Billed
 from gradmux.infra.aws.doctor import Level, Needs
 from gradmux.infra.aws.doctor.account import concurrency
 from gradmux.infra.aws.door import Door
 from gradmux.infra.aws.errors import AwsError
+from gradmux.orchestrator.backends import Billed
 from gradmux.orchestrator.config import ClusterConfig
 from gradmux.orchestrator.errors import QuotaError
 

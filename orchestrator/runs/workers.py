@@ -1,19 +1,19 @@
 """Who computes for one life of a run, and what makes their requests.
 
-Knows neither loop nor scheme. Read next: `wiring.py`, which puts them together.
+Knows neither loop nor scheme. Read next: `train.py`, which puts them together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradmux.cli.aggregation import Aggregation
 from gradmux.lambda_worker.contract import Request
 from gradmux.orchestrator.fleets.beside import CallsBeside
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.fleets.onward_fleet import OnwardFleet
 from gradmux.orchestrator.fleets.shared_fleet import Warm
 from gradmux.orchestrator.ports import Invocation, Trainer
+from gradmux.orchestrator.runs.aggregation import Aggregation
 from gradmux.orchestrator.runs.patience import PatientStore
 from gradmux.orchestrator.training.cloud_sum import Setting
 from gradmux.orchestrator.training.requests import RequestBuilder

@@ -1,11 +1,11 @@
-"""Puts a run together: the only place that knows every concrete class. The same wiring serves emulator and AWS.
+"""Trains a job: prepared, kept, played in a place that its backend has opened, and finished.
 
-    prepared = prepare_job(...)                   # nothing is wrong with the job (`preparation.py`)
-    paths = keep_job(prepared, home, folder)      # a folder that the run needs nothing besides (`keeping.py`)
-    with open_place(config) as place:             # emulator or AWS (`places.py`)
+    prepared = prepare_job(...)                   # nothing is wrong with the job (`prepare.py`)
+    paths = keep_job(prepared, home, folder)      # a folder that the run needs nothing besides (`keep.py`)
+    with open_place(config) as place:             # by its backend's name (`orchestrator/backends.py`)
         trained = run_job(prepared, place, paths)
 
-Read next: `orchestrator/runs/play.py`, then `orchestrator/loop.py`, which play what is put together here.
+Read next: `assemble.py`, which makes the parts of a life; `play.py` and `orchestrator/loop.py`, which play them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradmux.cli.aggregation import Aggregation
-from gradmux.cli.diverging import Diverging
-from gradmux.cli.finishing import finish
-from gradmux.cli.keeping import keep_job, nothing_left_of_refused
-from gradmux.cli.options import Settings
-from gradmux.cli.parts import Parts
-from gradmux.cli.places import Place, open_bucket, open_place
-from gradmux.cli.policy import auto_job
-from gradmux.cli.preparation import Prepared, prepare_job
-from gradmux.cli.workers import Restoring, Workers
 from gradmux.lambda_worker.contract import cancel_marker, encode_request
-from gradmux.orchestrator.api import Materials, Trained
 from gradmux.orchestrator.auto import AUTO, Choice, Pilot, Watched
+from gradmux.orchestrator.backends import Place, find_backend, open_place
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.distances import RecordedDistances
 from gradmux.orchestrator.errors import DeadlinePassed, Diverged, GradmuxError, RunStopped, TaskFailed
@@ -37,25 +27,35 @@ from gradmux.orchestrator.fleets.onward_fleet import OnwardFleet
 from gradmux.orchestrator.fleets.shared_fleet import SharedFleet, warm_within
 from gradmux.orchestrator.fleets.warming import memory_settled, warm_up
 from gradmux.orchestrator.loop import Loop
-from gradmux.orchestrator.ports import Trainer
+from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.ports import StoreClient, Trainer
 from gradmux.orchestrator.record import Decoded, EndLine, FileRecord, Recorder, Tee
+from gradmux.orchestrator.results import Trained
 from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.runs.aggregation import Aggregation
+from gradmux.orchestrator.runs.assemble import Parts
 from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
+from gradmux.orchestrator.runs.diverged import Diverging
 from gradmux.orchestrator.runs.failed import save_failed
+from gradmux.orchestrator.runs.finish import finish
 from gradmux.orchestrator.runs.history import ROUNDS, STEPS, require_readable
+from gradmux.orchestrator.runs.keep import keep_job, nothing_left_of_refused
 from gradmux.orchestrator.runs.keeper import Keeper
 from gradmux.orchestrator.runs.leftovers import leftovers
 from gradmux.orchestrator.runs.life import Life, living, settle, store_name
 from gradmux.orchestrator.runs.log import LoggedRecord, logging_to
 from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
-from gradmux.orchestrator.runs.paths import RunPaths
-from gradmux.orchestrator.runs.patience import Client, PatientStore
+from gradmux.orchestrator.runs.paths import RunPaths, default_home
+from gradmux.orchestrator.runs.patience import PatientStore
 from gradmux.orchestrator.runs.play import play
+from gradmux.orchestrator.runs.policy import auto_job
+from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.runs.slots import Slots, slots_folder
-from gradmux.orchestrator.runs.start import start_after
 from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.runs.workers import Restoring, Workers
 from gradmux.orchestrator.schemes.scheme import Key
-from gradmux.orchestrator.store import Keys, S3Store
+from gradmux.orchestrator.start import start_after
+from gradmux.orchestrator.store import Keys, S3Store, open_bucket
 from gradmux.orchestrator.training.distances import DistanceTrainer
 from gradmux.orchestrator.training.gradients import CodedResult
 from gradmux.orchestrator.training.requests import RequestBuilder
@@ -72,6 +72,18 @@ CLEAN_S = 10.0
 CLIENT_PATIENCE_S = 20.0
 """of the S3 client itself; longer trouble is `PatientStore`'s"""
 OnStep = Callable[[Decoded], None]
+
+
+def run_new(config: JobConfig, materials: Materials, home: Path | None) -> Trained:
+    """A job from its description to its models, kept under `home` (None: where the user's runs lie).
+
+    Raises: ConfigError before any worker is invoked, or what ended the run.
+    """
+    folder = Path.cwd()
+    prepared = prepare_job(config, materials, folder, open_bucket)
+    paths = keep_job(prepared, home or default_home(), folder)
+    with nothing_left_of_refused(paths), open_place(prepared.config) as place:
+        return run_job(prepared, place, paths)
 
 
 def run_job(
@@ -132,7 +144,7 @@ def run_life(
 
 def _mirror(prepared: Prepared, place: Place, paths: RunPaths, life: Life, store: PatientStore) -> Mirror | NoMirror:
     """A run on AWS has its folder in the bucket, too; the emulator's store ends with the emulator."""
-    if prepared.config.cluster.backend == "local":
+    if not find_backend(prepared.config.cluster.backend).mirrored:
         return NoMirror()
     return Mirror(store, Keys(store_name(paths)), paths, life, place.bucket)
 
@@ -328,30 +340,8 @@ class _Run:
         if self.parts.place.ended():
             return
 
-        def remove(client: Client) -> None:
+        def remove(client: StoreClient) -> None:
             client.delete(leftovers(client, keys, until))
 
         if not self.parts.store.at_once(remove, CLEAN_S):
             log.info("objects under %s stay in the store until the run is done", keys.prefix)
-
-
-# --- backends of the Python door ---------------------------------------------------------------------------------
-
-
-def train_locally(config: JobConfig, materials: Materials, home: Path | None) -> Trained:
-    """The backend "local": an emulator of its own for the time of the run."""
-    return _train(config, materials, home)
-
-
-def train_on_aws(config: JobConfig, materials: Materials, home: Path | None) -> Trained:
-    """The backend "aws": the function and bucket that `cluster` names, found and reached as AWS's own tools do."""
-    cluster = config.cluster.model_copy(update={"backend": "aws"})
-    return _train(config.model_copy(update={"cluster": cluster}), materials, home)
-
-
-def _train(config: JobConfig, materials: Materials, home: Path | None) -> Trained:
-    folder = Path.cwd()
-    prepared = prepare_job(config, materials, folder, open_bucket)
-    paths = keep_job(prepared, home or Settings().home, folder)
-    with nothing_left_of_refused(paths), open_place(prepared.config) as place:
-        return run_job(prepared, place, paths)

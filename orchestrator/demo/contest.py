@@ -12,22 +12,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradmux.cli.demo.reference import Reference
-from gradmux.cli.keeping import keep_job
-from gradmux.cli.places import Place
-from gradmux.cli.preparation import Prepared, prepare_job
-from gradmux.cli.wiring import OnStep, run_job
-from gradmux.orchestrator.api import Materials, Trained
+from gradmux.orchestrator.backends import Place
 from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.job_file import parse_job
-from gradmux.orchestrator.results import RunResult
+from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.results import RunResult, Trained
+from gradmux.orchestrator.runs.keep import keep_job
+from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.runs.train import OnStep, run_job
 
 MODELS = (
-    {"name": "mlp-32", "factory": "gradmux.cli.demo.models:mlp", "args": {"hidden": 32}},
-    {"name": "mlp-128", "factory": "gradmux.cli.demo.models:mlp", "args": {"hidden": 128}},
-    {"name": "mlp-64x2", "factory": "gradmux.cli.demo.models:mlp", "args": {"hidden": 64, "depth": 2}},
-    {"name": "cnn-4", "factory": "gradmux.cli.demo.models:cnn", "args": {"channels": 4}},
+    {"name": "mlp-32", "factory": "gradmux.orchestrator.demo.models:mlp", "args": {"hidden": 32}},
+    {"name": "mlp-128", "factory": "gradmux.orchestrator.demo.models:mlp", "args": {"hidden": 128}},
+    {"name": "mlp-64x2", "factory": "gradmux.orchestrator.demo.models:mlp", "args": {"hidden": 64, "depth": 2}},
+    {"name": "cnn-4", "factory": "gradmux.orchestrator.demo.models:cnn", "args": {"channels": 4}},
 )
 LEARNING_RATES = (3e-2, 2e-2, 3e-2, 3e-2)
 

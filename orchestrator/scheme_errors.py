@@ -1,6 +1,6 @@
 """Whose fault an exception is: one that a scheme from elsewhere has raised is told in one line, with its place.
 
-Exceptions of our own code stay tracebacks: they are for us. Knows no command. Read next: `main.py`.
+Exceptions of our own code stay tracebacks: they are for us. Knows no command. Read next: `cli/main.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parts of one life of a run, each made from the job, where it runs, and where it is kept.
 
-Knows neither the loop nor how a life goes on. Read next: `wiring.py`, which puts the parts together.
+Knows neither the loop nor how a life goes on. Read next: `train.py`, which puts the parts together.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from gradmux.cli.places import Place
-from gradmux.cli.policy import limits, wait_policy
-from gradmux.cli.preparation import Prepared
+from gradmux.orchestrator.backends import Place
 from gradmux.orchestrator.fleets.calling import Function, MakesRequests, Patience
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.record import Header
@@ -23,6 +21,8 @@ from gradmux.orchestrator.runs.history import DONE, read_history
 from gradmux.orchestrator.runs.life import Life, store_name
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.patience import PatientStore
+from gradmux.orchestrator.runs.policy import limits, wait_policy
+from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.runs.tariff import tariff_of
 from gradmux.orchestrator.schemes.scheme import Scheme
 from gradmux.orchestrator.store import Keys

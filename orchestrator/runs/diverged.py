@@ -1,6 +1,6 @@
 """A model that has diverged: which one it is, and the weights of the others, which are not lost with it.
 
-Knows no backend. Read next: `wiring.py`, which calls it.
+Knows no backend. Read next: `train.py`, which calls it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from gradmux.cli.preparation import Prepared
 from gradmux.orchestrator.disk import write_whole
 from gradmux.orchestrator.errors import Diverged, TaskFailed
 from gradmux.orchestrator.runs.paths import RunPaths
+from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.training.checkpoint import save_weights
 from gradmux.orchestrator.training.trainer import TorchTrainer
 

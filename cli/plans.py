@@ -1,45 +1,19 @@
-"""The user's AWS account as the commands see it: the door to it, its errors as ours, steps as lines.
+"""The plans of `deploy` and `destroy` as people read them, and each step as it begins.
 
-Imports no torch. Read next: `commands/deploy.py`.
+Read next: `commands/deploy.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import boto3
 
 from gradmux.cli.options import Settings
 from gradmux.cli.output import stderr, stdout
-from gradmux.infra.aws.door import BotoDoor
-from gradmux.infra.aws.errors import AwsError, SettingsError, StepFailed
 from gradmux.infra.aws.plan import Call, CloudBuild, DockerBuild, DockerPush, EmptyBucket, Plan, Step, Wait
-from gradmux.orchestrator.aws import new_session
-from gradmux.orchestrator.errors import ConfigError, GradmuxError, PreflightError
 
 if TYPE_CHECKING:
     from gradmux.infra.aws.execute import OnStep
-
-
-@contextmanager
-def account_errors() -> Iterator[None]:
-    """Within it, what an account refuses is ours to tell: exit code 2 for settings that cannot be, 1 for a step that
-    failed, else 3."""
-    try:
-        yield
-    except SettingsError as error:
-        raise ConfigError(str(error)) from error
-    except StepFailed as error:
-        raise GradmuxError(str(error)) from error
-    except AwsError as error:
-        raise PreflightError(str(error)) from error
-
-
-def open_account() -> BotoDoor:
-    """AWS, as its own tools would find it: profile, variables, endpoints."""
-    return BotoDoor(boto3.Session(botocore_session=new_session()))
 
 
 def step_lines(settings: Settings, plan: Plan) -> OnStep:

@@ -1,24 +1,23 @@
-"""Where a job runs: the emulator with clients that can reach nothing else, or AWS as its own tools find it.
+"""The backend "local": an emulator of its own for every life of a run, with clients that can reach nothing else.
 
-Starts and names; runs nothing, and imports no torch. Read next: `wiring.py`.
+Starts and names; runs nothing, and imports no torch. Read next: `emulator.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 
 import boto3
 import botocore.session
 
-from gradmux.cli.profiles import find_profile
 from gradmux.infra.closed_session import closed_session
 from gradmux.infra.local import DelayPlan, Emulator, EmulatorConfig, EmulatorError, FaultKind, FaultPlan, FaultRate
-from gradmux.orchestrator.aws import new_session, resolve_endpoint
+from gradmux.orchestrator.backends import Place, PlaceNote
 from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.delays.find import find_profile
 from gradmux.orchestrator.errors import ConfigError, PreflightError
-from gradmux.orchestrator.runs.life import PlaceNote
 from gradmux.orchestrator.store import S3Store
 
 BUCKET = "gradmux"
@@ -28,78 +27,32 @@ REACH_S = 5.0
 """how long another process's store is tried"""
 
 
-@dataclass(frozen=True, slots=True)
-class Billed:
-    """What a function is billed by."""
+class LocalBackend:
+    """`backends.Backend` over the emulator."""
 
-    memory_mb: int | None = None
-    """None: not known, and taken to be as the job says"""
-    arm: bool = False
+    mirrored = False
 
+    def check(self, config: JobConfig, folder: Path) -> JobConfig:
+        """Delays and faults can be had; the path of a delay profile becomes absolute."""
+        section = config.emulator
+        fault_plan(section.faults, seed=section.seed)
+        beside = folder / section.delays
+        delays = str(beside) if beside.exists() else section.delays
+        delay_plan(delays, workers=config.cluster.most_workers, time_scale=section.time_scale, seed=section.seed)
+        if Path(delays).exists():
+            delays = str(Path(delays).resolve())
+        return config.model_copy(update={"emulator": section.model_copy(update={"delays": delays})})
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a job runs."""
+    @contextmanager
+    def open(self, config: JobConfig, life: int = 0) -> Iterator[Place]:
+        with emulator_errors(), start_emulator(config, life) as emulator:
+            yield local_place(emulator)
 
-    session: Callable[[], botocore.session.Session]
-    """a new one, with the credentials as they are now"""
-    lambda_url: str | None
-    """None: as AWS's own tools find it"""
-    s3_url: str | None
-    bucket: str
-    function: str
-    billed: Billed = Billed()
-    ended: Callable[[], str] = str
-    """why nobody answers here any more, in one line; empty while somebody may"""
-
-    def describe(self) -> str:
-        """The endpoints that are really used, in one line."""
-        endpoints = [
-            resolve_endpoint(self.session(), service, url).url
-            for service, url in (("lambda", self.lambda_url), ("s3", self.s3_url))
-        ]
-        return f"Lambda {self.function} at {endpoints[0]}, S3 {self.bucket} at {endpoints[1]}"
-
-    def note(self, config: JobConfig) -> PlaceNote:
-        """What another process needs to reach the workers of a run here."""
-        cluster, billed = config.cluster, self.billed
-        return PlaceNote(
-            cluster.backend,
-            self.bucket,
-            self.s3_url,
-            self.function,
-            cluster.timeout_s,
-            self.lambda_url,
-            billed.memory_mb,
-            billed.arm,
-        )
+    def store_of(self, note: PlaceNote) -> S3Store:
+        return S3Store(note.bucket, endpoint_url=note.s3_url, session=_local_session(), patience_s=REACH_S)
 
 
-@contextmanager
-def open_place(config: JobConfig, life: int = 0) -> Iterator[Place]:
-    """The job's backend, ready; an emulator of its own runs while the context is open.
-
-    Each `life` of a run draws its faults anew: else one that ended a life would end every other at the same place.
-    Raises: QuotaError when the account allows fewer calls at once than the job needs, PreflightError.
-    """
-    if config.cluster.backend == "aws":
-        from gradmux.cli.account import open_account
-        from gradmux.cli.preflight import billed_as, require_concurrency
-
-        assert config.cluster.bucket is not None
-        door = open_account()
-        require_concurrency(door, config.cluster)
-        billed = billed_as(door, config.cluster)
-        yield Place(new_session, None, None, config.cluster.bucket, config.cluster.function, billed)
-        return
-    with emulator_errors(), start_emulator(config, life) as emulator:
-        yield local_place(emulator)
-
-
-def store_of(note: PlaceNote) -> S3Store:
-    """The store of a run that another process runs, or ran. Raises PreflightError."""
-    session = new_session() if note.backend == "aws" else _local_session()
-    return S3Store(note.bucket, endpoint_url=note.s3_url, session=session, patience_s=REACH_S)
+LOCAL = LocalBackend()
 
 
 @contextmanager
@@ -121,11 +74,6 @@ def local_place(emulator: Emulator) -> Place:
     place = Place(_local_session, emulator.lambda_endpoint, emulator.s3_endpoint, BUCKET, FUNCTION, ended=ended)
     boto3.Session(botocore_session=place.session()).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
     return place
-
-
-def open_bucket(bucket: str) -> S3Store:
-    """A bucket of the user's own, with the user's own credentials."""
-    return S3Store(bucket)
 
 
 def start_emulator(config: JobConfig, life: int = 0) -> Emulator:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradmux.cli.preparation import Prepared
 from gradmux.orchestrator.ports import Sums, Trainer
+from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.training.cloud_sum import CloudSums, CloudTrainer, ReadsMany, Send, Setting, pays
 from gradmux.orchestrator.training.stored import Shelf
 from gradmux.orchestrator.training.streamed_sums import StreamedSums
