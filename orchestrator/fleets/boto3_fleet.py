@@ -42,7 +42,7 @@ from gradmux.orchestrator.fleets.calling import (
 )
 from gradmux.orchestrator.fleets.inbox import Inbox
 from gradmux.orchestrator.fleets.refusals import Verdict
-from gradmux.orchestrator.fleets.replies import Answer, ReplyReader, ended
+from gradmux.orchestrator.fleets.replies import Answer, ReplyReader, ended, retry_after_s
 from gradmux.orchestrator.ports import Arrival, Invocation, Store
 
 
@@ -136,8 +136,8 @@ class Boto3Fleet:
         backoff = Backoff(patience, self.now(), self._randomness)
         while True:
             answer = self._invoke(body, kind)
-            wait_s = backoff.wait_s(answer.verdict, self.now())
-            if wait_s is None or self._closing.wait(wait_s):
+            pause = backoff.pause(answer.verdict, self.now(), answer.wait_s)
+            if self._closing.wait(pause.wait_s) or not pause.again:
                 return answer
 
     def _invoke(self, body: bytes, kind: str) -> Answer:
@@ -146,10 +146,7 @@ class Boto3Fleet:
             response: Any = self._client.invoke(Payload=body, InvocationType=kind, **self._options)
             payload = response["Payload"].read()
         except ClientError as error:
-            refusal: Any = error.response
-            status = refusal["ResponseMetadata"]["HTTPStatusCode"]
-            code, message = refusal["Error"]["Code"], refusal["Error"]["Message"]
-            return Answer.refused(status, code, message, refusal.get("Reason", ""))
+            return _refused(error.response)
         except (NoCredentialsError, CredentialRetrievalError) as error:
             return Answer(Verdict.EXPIRED, f"credentials cannot be renewed: {error}")
         except (ConnectTimeoutError, EndpointConnectionError) as error:
@@ -158,7 +155,18 @@ class Boto3Fleet:
             return Answer.silent(self._silence_s)
         except (BotoCoreError, OSError) as error:
             return Answer(Verdict.LOST, f"the connection broke: {type(error).__name__}: {error}")
-        return Answer(Verdict.ANSWERED, "", payload, bool(response.get("FunctionError")), response.get("LogResult", ""))
+        about = response["ResponseMetadata"]
+        return Answer.from_http(about["HTTPStatusCode"], about["HTTPHeaders"], payload)
+
+
+def _refused(refusal: Any) -> Answer:
+    """What botocore has made of an error; without Lambda's name for it, it was somebody else's."""
+    about, told = refusal["ResponseMetadata"], refusal.get("Error", {})
+    status, headers = about["HTTPStatusCode"], about["HTTPHeaders"]
+    if "x-amzn-errortype" not in headers:
+        return Answer.foreign(status, headers, str(told.get("Message", "")).encode())
+    wait_s = retry_after_s(headers)
+    return Answer.refused(status, told.get("Code", ""), told.get("Message", ""), refusal.get("Reason", ""), wait_s)
 
 
 def _whole(request: Request) -> Request:

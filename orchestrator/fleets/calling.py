@@ -84,6 +84,15 @@ OUTCOMES = {
 """What a call has come to that is not repeated (any more)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What follows on a refusal."""
+
+    wait_s: float
+    again: bool
+    """is the call made again after that?"""
+
+
 @dataclass(slots=True)
 class Backoff:
     """The waits of one call: exponential, with full jitter, so that refused calls do not come back all at once."""
@@ -95,16 +104,34 @@ class Backoff:
 
     def wait_s(self, verdict: Verdict, now_s: float) -> float | None:
         """How long to wait before the call is repeated; None: not again."""
+        left_s = self._left_s(verdict, now_s)
+        if left_s is None or left_s <= 0:
+            return None
+        longest = min(self.patience.longest_wait_s, self.patience.first_wait_s * 2**self.repeats)
+        self.repeats += 1
+        return self.randomness.uniform(0.0, longest)
+
+    def pause(self, verdict: Verdict, now_s: float, asked_s: float) -> Pause:
+        """The same where the server wants to be left alone for `asked_s` (Retry-After).
+
+        When patience ends before that, it is waited out and nothing is sent: a call that gave up at once would come
+        back as another attempt, and sooner than it was asked to.
+        """
+        left_s, wait_s = self._left_s(verdict, now_s), self.wait_s(verdict, now_s)
+        if left_s is None or wait_s is None:
+            return Pause(0.0, again=False)
+        if asked_s > left_s:
+            return Pause(left_s, again=False)
+        return Pause(asked_s + wait_s, again=True)
+
+    def _left_s(self, verdict: Verdict, now_s: float) -> float | None:
+        """What is left of the patience with such answers; None where a call is not repeated."""
         limits = {
             Verdict.THROTTLED: self.patience.throttled_s,
             Verdict.UNAVAILABLE: self.patience.unavailable_s,
             Verdict.EXPIRED: self.patience.unavailable_s,
         }
-        if verdict not in limits or now_s - self.start_s >= limits[verdict]:
-            return None
-        longest = min(self.patience.longest_wait_s, self.patience.first_wait_s * 2**self.repeats)
-        self.repeats += 1
-        return self.randomness.uniform(0.0, longest)
+        return self.start_s + limits[verdict] - now_s if verdict in limits else None
 
 
 # --- growing -----------------------------------------------------------------------------------------------------

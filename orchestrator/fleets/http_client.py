@@ -24,6 +24,9 @@ FRESH_S = 1.0
 SWEEP_S = 1.0
 """between two looks for connections that are silent, or idle, for too long; at most"""
 SCRATCH_BYTES = 1 << 16
+SLOWEST_BYTES_S = 1 << 16
+"""An exchange has as much longer as its bytes take at this rate: Lambda's largest request and reply 96 s each, a byte
+now and then next to nothing."""
 WHOLE_BYTES = 1 << 16
 """Head and body up to this size are sent as one piece."""
 
@@ -33,14 +36,17 @@ class Broken(Exception):
 
 
 class Silent(Exception):
-    """Nothing came for as long as one may wait: it may have run."""
+    """No whole answer came in as long as one may wait: it may have run."""
 
 
 class HttpClient:
     """Connections to one server, opened when all others are busy and kept for as long as they are used."""
 
     def __init__(self, dialer: Dialer, silence_s: float) -> None:
-        """`silence_s`: longest wait for the next byte. Opens nothing; must be made in the event loop's thread."""
+        """`silence_s`: longest wait for a whole answer, beside the time that its bytes take (`SLOWEST_BYTES_S`).
+
+        Opens nothing; must be made in the event loop's thread.
+        """
         self.silence_s = silence_s
         self.scratch = bytearray(SCRATCH_BYTES)
         """shared by all connections: what they receive is used before another one receives"""
@@ -90,8 +96,8 @@ class HttpClient:
         if stale:
             self._idle = [connection for connection in self._idle if not connection.lost]
         for connection in tuple(self.connections):
-            if connection.busy and now_s - connection.heard_s > self.silence_s:
-                connection.fail(Silent(f"nothing came in {self.silence_s:g} s"))
+            if connection.busy and connection.overdue(now_s, self.silence_s):
+                connection.fail(Silent(f"no whole answer came in {self.silence_s:g} s"))
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
 
 
@@ -107,6 +113,12 @@ class Connection(asyncio.BufferedProtocol):
         self.lost = False
         self.heard_s = self._loop.time()
         """when something came last, or the request went out"""
+        self._asked_s, self._moved = 0.0, 0
+        """when the exchange began, and how many bytes it has moved"""
+
+    def overdue(self, now_s: float, limit_s: float) -> bool:
+        """Has the exchange taken too long, for what it has moved? However often a byte came."""
+        return now_s - self._asked_s > limit_s + self._moved / SLOWEST_BYTES_S
 
     @property
     def busy(self) -> bool:
@@ -128,7 +140,8 @@ class Connection(asyncio.BufferedProtocol):
         """One request and its response. Raises Broken, Silent."""
         assert self._transport is not None
         self._waiting = self._loop.create_future()
-        self.heard_s = self._loop.time()
+        self.heard_s = self._asked_s = self._loop.time()
+        self._moved = len(head) + len(body)
         if len(head) + len(body) <= WHOLE_BYTES:
             self._transport.write(head + body)
         else:
@@ -172,6 +185,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_s = self._loop.time()
+        self._moved += nbytes
         self._client.received_bytes += nbytes
         try:
             response = self._reader.received(nbytes)

@@ -12,14 +12,17 @@ import math
 import resource
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from aiohappyeyeballs import start_connection
+
 from gradmux.orchestrator.errors import PreflightError
 from gradmux.orchestrator.fleets.http_reader import HEAD_BYTES, BadResponse, parse_head
+from gradmux.orchestrator.strangers import PROXY_WANTS_A_LOGIN
 
 CONNECT_S = 10.0
 DIALS = 256
@@ -32,8 +35,12 @@ KEEPALIVE_PROBE_S = 60
 DESCRIPTORS = 16_384
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
-Address = tuple[int, tuple[Any, ...]]
-"""family and socket address"""
+STAGGER_S = 0.25
+"""how long an address is waited for before the next one is tried beside it (RFC 8305, section 8)"""
+LATE_S = 600.0
+"""how long an address comes last that others have overtaken"""
+AddrInfo = tuple[int, int, int, str, tuple[Any, ...]]
+"""as getaddrinfo has it"""
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
@@ -84,10 +91,11 @@ class Dialer:
     def __init__(self, route: Route) -> None:
         self._route = route
         self._loop = asyncio.get_running_loop()
-        self._addresses: list[Address] = []
+        self._addresses: list[AddrInfo] = []
         self._resolved_s = 0.0
         self._resolving = asyncio.Lock()
         self._turn = itertools.count()
+        self._late_until_s: dict[AddrInfo, float] = {}
         self._dials = asyncio.Semaphore(DIALS)
         self._unanswered_s = -math.inf
         """when an attempt was given up last, unless a later one succeeded"""
@@ -115,12 +123,16 @@ class Dialer:
 
     async def _dial(self, make: Callable[[], P]) -> P:
         route = self._route
-        connected = await self._connect()
+        connected, address = await self._connect()
         name = route.origin.hostname if route.tls else None
-        if route.proxy is None or route.tls is None:
+        try:
+            if route.proxy is not None and route.tls is not None:
+                return await self._tunnel(connected, make, route.tls)
             _, protocol = await self._loop.create_connection(make, sock=connected, ssl=route.tls, server_hostname=name)
-            return protocol
-        return await self._tunnel(connected, make, route.tls)
+        except BaseException:  # a handshake that is given up is cancelled
+            self._avoid(address)
+            raise
+        return protocol
 
     async def _tunnel(self, connected: socket.socket, make: Callable[[], P], tls: ssl.SSLContext) -> P:
         """Asks the proxy to let TLS through."""
@@ -139,33 +151,40 @@ class Dialer:
         protocol.connection_made(secure)
         return protocol
 
-    async def _connect(self) -> socket.socket:
-        """A connected socket, at the first address that answers; each call begins with another one."""
-        addresses = await self._find()
-        first = next(self._turn)
-        problem: OSError = OSError("the name has no address")
-        for index in range(len(addresses)):
-            family, address = addresses[(first + index) % len(addresses)]
-            made = _socket(family)
-            try:
-                await self._loop.sock_connect(made, address)
-            except OSError as error:
-                made.close()
-                problem = error
-            except BaseException:
-                made.close()
-                raise
-            else:
-                return made
-        raise problem
+    async def _connect(self) -> tuple[socket.socket, AddrInfo]:
+        """A connected socket and its address: the first that answers, of attempts that begin one after another (RFC 8305).
 
-    async def _find(self) -> list[Address]:
+        Each call begins with another address; those that let others overtake them come last.
+        """
+        order = self._order(await self._find())
+        made = await start_connection(
+            order, happy_eyeballs_delay=STAGGER_S, loop=self._loop, socket_factory=lambda info: _socket(info[0])
+        )
+        reached = made.getpeername()[:2]
+        won = next((index for index, info in enumerate(order) if info[4][:2] == reached), 0)
+        for overtaken in order[:won]:
+            self._avoid(overtaken)
+        self._late_until_s.pop(order[won], None)
+        return made, order[won]
+
+    def _order(self, addresses: Sequence[AddrInfo]) -> list[AddrInfo]:
+        if not addresses:
+            raise OSError("the name has no address")
+        first, now_s = next(self._turn) % len(addresses), self._loop.time()
+        turned = [*addresses[first:], *addresses[:first]]
+        return sorted(turned, key=lambda info: self._late_until_s.get(info, 0.0) > now_s)
+
+    def _avoid(self, address: AddrInfo) -> None:
+        """It did not answer in time, or not as it should: others go first for a while."""
+        self._late_until_s[address] = self._loop.time() + LATE_S
+
+    async def _find(self) -> list[AddrInfo]:
         """The addresses of the server, or of the proxy."""
         async with self._resolving:
             if not self._addresses or self._loop.time() - self._resolved_s > ADDRESSES_S:
                 end = self._route.proxy or self._route.origin
                 found = await self._loop.getaddrinfo(end.hostname, _port(end), type=socket.SOCK_STREAM)
-                self._addresses = [(family, address) for family, _, _, _, address in found]
+                self._addresses = alternating(found)
                 self._resolved_s = self._loop.time()
             return self._addresses
 
@@ -190,11 +209,21 @@ class _Gate(asyncio.Protocol):
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             self.opened.set_result(None)
         else:
-            self.opened.set_exception(OSError(f"the proxy answers {status}"))
+            login = " (it wants a login: http://USER:PASSWORD@HOST:PORT)" if status == PROXY_WANTS_A_LOGIN else ""
+            self.opened.set_exception(OSError(f"the proxy answers {status}{login}"))
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.opened.done():
             self.opened.set_exception(OSError("the proxy hung up"))
+
+
+def alternating(found: Sequence[Any]) -> list[AddrInfo]:
+    """IPv6 and IPv4 in turn, beginning with the kind that the system prefers: one of them may lead nowhere."""
+    kinds: dict[int, list[AddrInfo]] = {}
+    for info in found:
+        kinds.setdefault(info[0], []).append(tuple(info))
+    rows = itertools.zip_longest(*kinds.values())
+    return [info for row in rows for info in row if info is not None]
 
 
 def _port(end: SplitResult) -> int:

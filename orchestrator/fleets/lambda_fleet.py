@@ -243,10 +243,10 @@ class LambdaFleet:
         start_s, backoff = self.now(), None
         while (answer := await self._post(body, target)).verdict is not Verdict.ANSWERED:
             backoff = backoff or Backoff(patience, start_s, self._randomness)
-            wait_s = backoff.wait_s(answer.verdict, self.now())
-            if wait_s is None:
+            pause = backoff.pause(answer.verdict, self.now(), answer.wait_s)
+            await asyncio.sleep(pause.wait_s)
+            if not pause.again:
                 break
-            await asyncio.sleep(wait_s)
         return answer
 
     async def _post(self, body: bytes, target: Target) -> Answer:

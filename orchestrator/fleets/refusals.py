@@ -25,7 +25,7 @@ class Verdict(StrEnum):
     REFUSED = "refused"
     """it will not run, however often one asks"""
     LOST = "lost"
-    """the connection broke after the request was sent: nobody knows whether it ran"""
+    """the connection broke after the request was sent, or a gateway's answer came: it may have run"""
     SILENT = "silent"
     """no answer in longer than the function may take"""
 
@@ -70,12 +70,21 @@ LASTING: Mapping[str, str] = MappingProxyType(
 """5xx errors that last until somebody mends what is wrong -> what that is."""
 
 
-def verdict_on(status: int, name: str) -> Verdict:
-    """What a refusal with this HTTP status and error name means."""
+BUSY = 503
+
+
+def verdict_on(status: int, name: str, *, comes_again: bool = False) -> Verdict:
+    """What a refusal with this HTTP status and error name means. `comes_again`: it says when to ask again.
+
+    Without a name it is not Lambda's: a gateway that says 502 or 504 may have passed the call on, and what may have run
+    is not sent again. A 503 that says when to come again was not passed on (RFC 9110, 15.6.4).
+    """
     if status == 429:
         return Verdict.THROTTLED
     if name in LASTING:
         return Verdict.REFUSED
+    if status >= 500 and not name and not (status == BUSY and comes_again):
+        return Verdict.LOST
     if status >= 500 or name in HEALING:
         return Verdict.UNAVAILABLE
     return Verdict.EXPIRED if name in EXPIRED else Verdict.REFUSED

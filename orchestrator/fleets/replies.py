@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
@@ -20,6 +22,7 @@ from gradmux.lambda_worker.contract import ContractError, Reply, Result, Version
 from gradmux.orchestrator.errors import GradmuxError, PreflightError
 from gradmux.orchestrator.fleets.refusals import Verdict, told, verdict_on
 from gradmux.orchestrator.ports import Arrival, Invocation, Outcome, Store
+from gradmux.orchestrator.strangers import is_page, told_of
 from gradmux.orchestrator.training.gradients import CodedResult
 from gradmux.orchestrator.training.stored import Shelf, StoredResult
 
@@ -27,8 +30,11 @@ REMOVED_AT_ONCE = 64
 STACK_LINES = 8
 LOG_LINES = 6
 LAMBDAS_LINES = ("START RequestId", "END RequestId", "REPORT RequestId", "INIT_START")
-REPORT_CHARACTERS = 1024
+LAMBDAS_HEADERS = {"x-amz-executed-version", "x-amz-function-error", "x-amz-log-result"}
+"""A web page with one of these was written by the function."""
+REPORT_CHARACTERS = 2048
 """of base64: the report is the last line of the log, and shorter than this; a multiple of 4"""
+JSON_REPORT = "platform.report"
 REPORT = re.compile(
     r"Duration: ([\d.]+) ms\s+Billed Duration: ([\d.]+) ms\s+Memory Size: (\d+) MB\s+Max Memory Used: (\d+) MB"
     r"(?:\s+Init Duration: ([\d.]+) ms)?"
@@ -47,20 +53,33 @@ class Answer:
     """the function failed; the body says how"""
     log_result: str = ""
     """base64 of the log's last 4 KB"""
+    wait_s: float = 0.0
+    """how long the server wants to be left alone (Retry-After)"""
 
     @classmethod
     def from_http(cls, status: int, headers: Mapping[str, str], body: bytes | bytearray) -> Answer:
         """Reads status and headers (named in lower case)."""
-        if status < 300:
+        if status < 300 and (LAMBDAS_HEADERS & headers.keys() or not is_page(headers, body)):
             failed = "x-amz-function-error" in headers
             return cls(Verdict.ANSWERED, "", body, failed, headers.get("x-amz-log-result", ""))
-        return cls.refused(status, headers.get("x-amzn-errortype", "").partition(":")[0], *_message(body))
+        if name := headers.get("x-amzn-errortype", "").partition(":")[0]:
+            return cls.refused(status, name, *_message(body), wait_s=retry_after_s(headers))
+        return cls.foreign(status, headers, body)
 
     @classmethod
-    def refused(cls, status: int, name: str, message: str, reason: str = "") -> Answer:
+    def refused(cls, status: int, name: str, message: str, reason: str = "", wait_s: float = 0.0) -> Answer:
         """An error of the Lambda API itself: the function did not run. `reason` is the one that 429s give."""
-        name = name or f"HTTP {status}"
-        return cls(verdict_on(status, name), told(name, message, reason))
+        return cls(verdict_on(status, name, comes_again=wait_s > 0), told(name, message, reason), wait_s=wait_s)
+
+    @classmethod
+    def foreign(cls, status: int, headers: Mapping[str, str], body: bytes | bytearray) -> Answer:
+        """What is not Lambda's own: an error without Lambda's name for it, a redirection, a web page."""
+        wait_s = retry_after_s(headers)
+        if _json(body):  # another make of the API, with no header for the name
+            text = told(f"HTTP {status}", *_message(body))
+        else:
+            text = told_of(status, headers, body, "Lambda's answer")
+        return cls(verdict_on(status, "", comes_again=wait_s > 0), text, wait_s=wait_s)
 
     @classmethod
     def silent(cls, limit_s: float) -> Answer:
@@ -86,9 +105,32 @@ class Report:
         tail = _decoded(log_result[-REPORT_CHARACTERS:])
         found = REPORT.search(tail, max(0, tail.rfind("REPORT RequestId")))
         if found is None:
-            return cls()
+            return cls._of_json(tail)
         duration, billed, memory, used, init = found.groups()
         return cls(float(duration) / 1e3, float(billed) / 1e3, int(memory), int(used), init is not None)
+
+    @classmethod
+    def _of_json(cls, tail: str) -> Report:
+        """From the last `platform.report` of a log in JSON: what a function's LoggingConfig may ask for."""
+        for line in reversed(tail.splitlines()):
+            if JSON_REPORT in line and isinstance(record := _json(line).get("record"), dict):
+                metrics = record.get("metrics")
+                return cls._measured(metrics if isinstance(metrics, dict) else {})
+        return cls()
+
+    @classmethod
+    def _measured(cls, metrics: Mapping[str, Any]) -> Report:
+        def number(name: str) -> float:
+            value = metrics.get(name)
+            return float(value) if isinstance(value, int | float) else 0.0
+
+        return cls(
+            duration_s=number("durationMs") / 1e3,
+            billed_s=number("billedDurationMs") / 1e3,
+            memory_mb=int(number("memorySizeMB")),
+            max_memory_mb=int(number("maxMemoryUsedMB")),
+            cold="initDurationMs" in metrics,
+        )
 
 
 NO_REPORT = Report()
@@ -216,6 +258,19 @@ def _outcome(reply: Reply, any_good: bool, any_bad: bool) -> Outcome:
     return Outcome.CANCELLED if cancelled and not any_bad else Outcome.FAILED
 
 
+def retry_after_s(headers: Mapping[str, str]) -> float:
+    """The header of that name, in seconds or as a date (RFC 9110, 10.2.3); 0 where there is none that can be read."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        until = parsedate_to_datetime(value).timestamp()
+        now = parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else time.time()
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, until - now)
+
+
 def _message(body: bytes | bytearray) -> tuple[str, str]:
     """The text of an API error, and its reason where it gives one."""
     document = _json(body)
@@ -224,7 +279,7 @@ def _message(body: bytes | bytearray) -> tuple[str, str]:
 
 
 def _one_line(text: Any) -> str:
-    return str(text).strip().replace("\n", " ")
+    return " ".join(str(text).split())
 
 
 def _function_failure(answer: Answer, report: Report) -> tuple[Outcome, str]:
@@ -261,15 +316,24 @@ def _failure_kind(kind: str, message: str, report: Report) -> Outcome:
 
 def _own_log(log_result: str) -> list[str]:
     """The function's own last lines."""
-    lines = _decoded(log_result).splitlines()
+    lines = [_said(line) for line in _decoded(log_result).splitlines()]
     return [line for line in lines if line.strip() and not line.startswith(LAMBDAS_LINES)][-LOG_LINES:]
+
+
+def _said(line: str) -> str:
+    """What a line of a log says: of one in JSON its message, of Lambda's own records nothing."""
+    document = _json(line) if line.startswith("{") else {}
+    if str(document.get("type", "")).startswith("platform."):
+        return ""
+    message = document.get("message")
+    return _one_line(message) if isinstance(message, str) else line
 
 
 def _decoded(log_result: str) -> str:
     return base64.b64decode(log_result).decode("utf-8", "replace")
 
 
-def _json(body: bytes | bytearray) -> Mapping[str, Any]:
+def _json(body: bytes | bytearray | str) -> Mapping[str, Any]:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

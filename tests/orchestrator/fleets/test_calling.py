@@ -8,7 +8,7 @@ import pytest
 
 from gradmux.lambda_worker.contract import Chunk, ReplyMode, Request, Rows, Task, Weights, encode_request
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.fleets.calling import Backoff, Patience, Ramp, request_body
+from gradmux.orchestrator.fleets.calling import Backoff, Patience, Pause, Ramp, request_body
 from gradmux.orchestrator.fleets.refusals import Verdict
 
 PATIENCE = Patience(throttled_s=10.0, unavailable_s=4.0, first_wait_s=0.5, longest_wait_s=2.0)
@@ -38,6 +38,20 @@ def test_patience_ends(verdict: Verdict, limit_s: float) -> None:
 @pytest.mark.parametrize("verdict", [Verdict.ANSWERED, Verdict.LOST, Verdict.SILENT, Verdict.REFUSED])
 def test_what_may_have_run_or_never_will_is_not_repeated(verdict: Verdict) -> None:
     assert Backoff(PATIENCE, 0.0).wait_s(verdict, 0.0) is None
+
+
+def test_what_the_server_asks_for_is_waited_for() -> None:
+    backoff = Backoff(PATIENCE, 0.0, random.Random(1))
+    pause = backoff.pause(Verdict.THROTTLED, 1.0, asked_s=5.0)
+    assert pause.again
+    assert 5.0 <= pause.wait_s <= 5.5
+    assert backoff.pause(Verdict.LOST, 1.0, asked_s=5.0) == Pause(0.0, again=False)
+
+
+def test_longer_than_patience_is_waited_out_without_another_question() -> None:
+    backoff = Backoff(PATIENCE, 0.0, random.Random(1))
+    assert backoff.pause(Verdict.THROTTLED, 6.0, asked_s=5.0) == Pause(4.0, again=False)
+    assert backoff.pause(Verdict.UNAVAILABLE, 4.0, asked_s=0.0) == Pause(0.0, again=False)
 
 
 def test_a_function_grows_by_a_thousand_at_once_and_then_by_a_hundred_a_second() -> None:

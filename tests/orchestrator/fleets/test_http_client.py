@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gradmux.orchestrator.errors import PreflightError
-from gradmux.orchestrator.fleets import http_dial
+from gradmux.orchestrator.fleets import http_client, http_dial
 from gradmux.orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
 from gradmux.orchestrator.fleets.http_dial import Dialer, Route
 
@@ -176,18 +176,50 @@ def test_silence_has_a_limit() -> None:
     assert len(server.requests) == 1
 
 
-def test_a_slow_answer_is_no_silence() -> None:
-    async def behave(peer: Peer) -> None:
-        await server.take(peer)
-        for byte in OK:
-            peer.writer.write(bytes([byte]))
-            await asyncio.sleep(0.01)
+def test_a_byte_now_and_then_is_no_answer() -> None:
+    """Else whoever drips keeps a call open for ever: headers, chunks and interim responses alike."""
+
+    @dataclass
+    class Drip:
+        begin: bytes
+        drop: bytes
+
+        async def behave(self, peer: Peer) -> None:
+            await peer.request()
+            peer.writer.write(self.begin)
+            for _ in range(500):
+                peer.writer.write(self.drop)
+                await asyncio.sleep(0.02)
 
     async def use(client: HttpClient) -> None:
-        assert await post(client) == b"ok"
+        with pytest.raises(Silent, match=r"no whole answer came in 0\.2 s"):
+            await asyncio.wait_for(post(client), 5.0)
+
+    for drip in (
+        Drip(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b"x"),
+        Drip(b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n"),
+        Drip(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        Drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ):
+        play(ScriptedServer(drip.behave), use, silence_s=0.2)
+
+
+def test_a_large_answer_has_the_time_that_its_bytes_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "SLOWEST_BYTES_S", 1000)
+    body = b"x" * 4000
+
+    async def behave(peer: Peer) -> None:
+        await server.take(peer)
+        peer.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n")
+        for start in range(0, 4000, 1000):
+            peer.writer.write(body[start : start + 1000])
+            await asyncio.sleep(0.1)
+
+    async def use(client: HttpClient) -> None:
+        assert await post(client) == body
 
     server = ScriptedServer(behave)
-    play(server, use, silence_s=0.3)
+    play(server, use, silence_s=0.2)
 
 
 @pytest.mark.parametrize(
