@@ -152,7 +152,7 @@ class Dialer:
         return protocol
 
     async def _connect(self) -> tuple[socket.socket, AddrInfo]:
-        """A connected socket and its address: the first that answers, of attempts that begin one after another (RFC 8305).
+        """A connected socket and its address: the first to answer of attempts that begin one after another (RFC 8305).
 
         Each call begins with another address; those that let others overtake them come last.
         """
