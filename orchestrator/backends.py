@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.former import why_missing
 
 if TYPE_CHECKING:
     import botocore.session
@@ -130,8 +131,8 @@ def find_backend(name: str) -> Backend:
     except Exception as error:  # of a package from elsewhere: importing it may raise anything
         reason = str(error).partition("\n")[0]
         raise ConfigError(
-            f"backend {name!r} cannot be loaded from {point.value}: {type(error).__name__}: {reason}; "
-            "install the package that brings it anew"
+            f"backend {name!r} cannot be loaded from {point.value}: {type(error).__name__}: {reason}"
+            f"{why_missing(error)}; install the package that brings it anew"
         ) from error
     return backend
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from gradmux.orchestrator.disk import DISK, Disk, write_whole
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.former import present_name, why_missing
 from gradmux.orchestrator.runs.life import FolderError
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.store import digest
@@ -115,18 +117,24 @@ def _packed(code: str | bytes) -> dict[str, str]:
 
 
 def _unpacked(role: str, kind: str, code: str, python: str) -> str | Callable[..., Any]:
-    import pickle
-
     if kind == "name":
         return code
     try:
-        function: Callable[..., Any] = pickle.loads(base64.b64decode(code, validate=True))
+        function: Callable[..., Any] = _Unpickler(io.BytesIO(base64.b64decode(code, validate=True))).load()
     except Exception as error:  # a pickle runs the user's own modules
         here = sys.version.split()[0]
         other = "" if python == here else f" (it was pickled by Python {python}, this is {here})"
         reason = str(error).partition("\n")[0]
-        raise ConfigError(f"{role} cannot be loaded here: {type(error).__name__}: {reason}{other}") from error
+        told = f"{type(error).__name__}: {reason}{other}{why_missing(error)}"
+        raise ConfigError(f"{role} cannot be loaded here: {told}; submit the job again") from error
     return function
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds our own functions in pickles of runs that began when they had other names."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        return super().find_class(present_name(module_name), global_name)
 
 
 def _array_file(paths: RunPaths, part: str, name: str) -> Path:

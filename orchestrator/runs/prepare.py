@@ -32,6 +32,7 @@ from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds
 from gradmux.orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
 from gradmux.orchestrator.training.requests import wire_dtype
 from gradmux.orchestrator.training.trainer import TorchTrainer
+from gradmux.orchestrator.training.user_files import count_as_own
 
 OpenBucket = Callable[[str], Store]
 UNCODED = "uncoded"
@@ -190,6 +191,7 @@ def _try_models(prepared: Prepared, folder: Path) -> None:
     From now on modules in `folder` can be imported.
     """
     place = str(folder.resolve())
+    count_as_own(folder)
     if place not in sys.path:
         sys.path.insert(0, place)
     trial = TorchTrainer(prepared.models, prepared.plan, store=MemoryStore(), keys=Keys("trial"))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.former import why_missing
 from gradmux.orchestrator.schemes import (
     approximate,
     backup,
@@ -73,7 +74,7 @@ def _trouble(point: EntryPoint) -> str:
     except Exception as error:
         reason = str(error).partition("\n")[0]
         named = f"scheme {point.name!r}{of} cannot be loaded from {point.value}"
-        return f"{named}: {type(error).__name__}: {reason}"
+        return f"{named}: {type(error).__name__}: {reason}{why_missing(error)}"
     if not isinstance(info, SchemeInfo):
         return f"scheme {point.name!r}{of}: {point.value} is a {type(info).__name__}, not a SchemeInfo"
     try:

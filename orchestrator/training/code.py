@@ -1,15 +1,17 @@
 """The user's functions: found by name here, shipped to workers that do not have the user's files.
 
 A function of an installed package travels as its import path, any other by cloudpickle, with the user's own modules in
-it by value: a worker needs nothing but its image. Knows neither models nor stores. Read `models.py` next.
+it by value: a worker needs nothing but its image. Knows neither models nor stores. Read next: `user_files.py` (whose a
+module is), `models.py`.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +21,8 @@ import cloudpickle
 
 from gradmux.lambda_worker.origin import OUR_PACKAGE, comes_with_packages, is_standard
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.former import present_name
+from gradmux.orchestrator.training.user_files import Origin, count_as_own, origin_of, places_now
 
 Code: TypeAlias = str | Callable[..., Any]
 """A function, or "module:function"."""
@@ -28,6 +32,7 @@ def find_code(code: Code, role: str) -> Callable[..., Any]:
     """The function itself. Raises ConfigError that begins with `role` when there is none."""
     if not isinstance(code, str):
         return code
+    code = present_code(code)
     module_name, _, attribute = code.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{role} {code!r}: expected module:function")
@@ -46,10 +51,17 @@ def find_code(code: Code, role: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def present_code(code: str) -> str:
+    """ "module:function" under the module's present name, where it was one of ours under another."""
+    module, colon, attribute = code.partition(":")
+    return f"{present_name(module)}{colon}{attribute}"
+
+
 @contextmanager
 def importing_from(folder: Path) -> Iterator[None]:
     """Within it, modules in `folder` (where the job file lies) are found before all others."""
     place = str(folder.resolve())
+    count_as_own(folder)
     sys.path.insert(0, place)
     importlib.invalidate_caches()
     try:
@@ -63,15 +75,18 @@ def ship_code(code: Code, role: str) -> str | bytes:
 
     Raises: ConfigError when it cannot be pickled (an open file, a lock or a running generator in it, for example).
     """
+    code = present_code(code) if isinstance(code, str) else code
     function = find_code(code, role)
-    if isinstance(code, str) and _is_installed(code.partition(":")[0]):
+    own, either = _own_modules()
+    if isinstance(code, str) and _is_in_images(code.partition(":")[0], own + either):
         return code
     try:
-        with _own_modules_by_value():
-            pickled: bytes = cloudpickle.dumps(function)
+        return _pickled(function, own + either)
     except Exception as error:  # pickling runs the user's own __reduce__ and __getstate__
+        with suppress(Exception):  # what cannot be copied, but lies on PYTHONPATH, workers may import
+            if either:
+                return _pickled(function, own)
         raise ConfigError(f"{role} {_label(code)} cannot be sent to workers: {first_line(error)}") from error
-    return pickled
 
 
 def first_line(error: BaseException) -> str:
@@ -94,16 +109,23 @@ def _label(code: Code) -> str:
     return repr(code) if isinstance(code, str) else getattr(code, "__qualname__", type(code).__name__)
 
 
-def _is_installed(module_name: str) -> bool:
-    """Whether a module comes with Python or with a package, and not from the user's own files."""
+def _is_in_images(module_name: str, users: list[ModuleType]) -> bool:
+    """Does a module come with Python or with an installed package? What only a path leads to goes as a reference."""
     module = sys.modules.get(module_name)
-    return module is None or not _is_users(module)
+    file = getattr(module, "__file__", None)
+    ours = module_name.partition(".")[0] == OUR_PACKAGE
+    return file is None or ours or (comes_with_packages(file) and module not in users)
+
+
+def _pickled(function: Callable[..., Any], modules: list[ModuleType]) -> bytes:
+    with _by_value(modules):
+        pickled: bytes = cloudpickle.dumps(function)
+    return pickled
 
 
 @contextmanager
-def _own_modules_by_value() -> Iterator[None]:
-    """Within it, cloudpickle puts the content of the user's modules into the pickle, not their names."""
-    modules = [module for module in list(sys.modules.values()) if _is_users(module)]
+def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+    """Within it, cloudpickle puts the content of these modules into the pickle, not their names."""
     already = set(cloudpickle.list_registry_pickle_by_value())
     ours = [module for module in modules if module.__name__ not in already]
     for module in ours:
@@ -115,10 +137,20 @@ def _own_modules_by_value() -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_users(module: ModuleType) -> bool:
-    """A module of the user's: a file that is neither installed nor ours. __main__ goes by value anyway."""
-    file = getattr(module, "__file__", None)
-    name = getattr(module, "__name__", "")
-    if not file or name == "__main__" or sys.modules.get(name) is not module or name.partition(".")[0] == OUR_PACKAGE:
-        return False
-    return not comes_with_packages(file)
+def _own_modules() -> tuple[list[ModuleType], list[ModuleType]]:
+    """Modules that are imported and the user's own; and those that may be either theirs or a dependency."""
+    places, own, either = places_now(), list[ModuleType](), list[ModuleType]()
+    for module in filter(_may_be_users, list(sys.modules.values())):
+        assert module.__file__ is not None
+        origin = origin_of(module.__file__, places)
+        if origin is not Origin.INSTALLED:
+            (own if origin is Origin.OWN else either).append(module)
+    return own, either
+
+
+def _may_be_users(module: ModuleType) -> bool:
+    """It has a file (torch makes modules that only name one) and is not ours. __main__ goes by value anyway."""
+    file, name = getattr(module, "__file__", None), getattr(module, "__name__", "")
+    ours = name.partition(".")[0] == OUR_PACKAGE
+    real = isinstance(file, str) and (os.path.isabs(file) or os.path.exists(file))
+    return real and name != "__main__" and sys.modules.get(name) is module and not ours

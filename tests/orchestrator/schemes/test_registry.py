@@ -149,6 +149,7 @@ def test_installed_distributions_bring_schemes(tmp_path: Path, monkeypatch: pyte
         ("unclosed:FAR", "cannot be loaded from unclosed:FAR: SyntaxError: "),
         ("angry:FAR", "cannot be loaded from angry:FAR: ZeroDivisionError: division by zero"),
         ("far_schemes:TWICE", "scheme 'gc' is already registered"),
+        ("former:FAR", "gradmux called cli in version 0.1.0 is gradmux.cli now"),
     ],
 )
 def test_a_broken_plugin_is_named_and_no_other_suffers(
@@ -159,6 +160,7 @@ def test_a_broken_plugin_is_named_and_no_other_suffers(
     _distribution(tmp_path, f"bad = {point}\nfar = far_schemes:FAR", "\n".join(module))
     (tmp_path / "unclosed.py").write_text("FAR = (")
     (tmp_path / "angry.py").write_text("1 / 0")
+    (tmp_path / "former.py").write_text("raise ModuleNotFoundError(\"No module named 'cli'\", name='cli')")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "far_schemes", raising=False)
     (trouble,) = load_plugins()
