@@ -112,7 +112,7 @@ def train(emulator: Emulator, store: CountedStore, workers: int, steps: int, clo
     materials = RunMaterials(
         keys=keys,
         bucket=BUCKET,
-        data=put_dataset(store, dataset.arrays),
+        data=put_dataset(store, dataset),
         specs=trainer.put_specs(),
         orders=[BatchOrder(workers, workers)],
         weights=trainer.weights,

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.cache import DiskCache, MemoryCache
-from gradmux.lambda_worker.data import Dataset, parse_manifest
+from gradmux.lambda_worker.data import Dataset
 from gradmux.lambda_worker.digests import checked
 from gradmux.lambda_worker.keys import cancelled_epoch
+from gradmux.lambda_worker.layout import parse_manifest
 from gradmux.lambda_worker.messages import Weights
 from gradmux.lambda_worker.models import Model, build, parse_spec
 from gradmux.lambda_worker.objects import MissingObject, ObjectStore, StoreError

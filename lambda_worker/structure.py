@@ -23,6 +23,7 @@ from torch import Tensor
 
 __all__ = [
     "INPUT",
+    "ROLES",
     "TARGET",
     "WEIGHT",
     "Values",
@@ -39,7 +40,7 @@ __all__ = [
     "row_count",
 ]
 
-INPUT, TARGET, WEIGHT = "x", "y", "w"
+INPUT, TARGET, WEIGHT = ROLES = "x", "y", "w"
 """Roles: what stands before the first dot of an array's name."""
 
 T = TypeVar("T")

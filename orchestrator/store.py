@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 import botocore.session
@@ -56,6 +56,8 @@ class Keys:
     """
 
     run: str
+    DATA_SHARDS: ClassVar[str] = "data/shards/"
+    """before the digest of a shard"""
 
     def __post_init__(self) -> None:
         if not RUN_NAME.fullmatch(self.run):
@@ -115,10 +117,6 @@ class Keys:
         return f"specs/{digest(content)}.json"
 
     @staticmethod
-    def data_array(content_digest: str) -> str:
-        return f"data/arrays/{content_digest}"
-
-    @staticmethod
     def data_manifest(content: bytes) -> str:
         return f"data/manifests/{digest(content)}.json"
 
@@ -142,7 +140,7 @@ class MemoryStore:
         self._objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         with self._lock:
             self._objects[key] = bytes(data)
 
@@ -223,7 +221,7 @@ class S3Store:
         )
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="store")
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         multipart = len(data) > MULTIPART_BYTES
         self._ask(key, lambda: obstore.put(self._client, key, data, use_multipart=multipart, chunk_size=16 << 20))
 

@@ -15,12 +15,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import orjson
 import torch
 
 from gradmux.lambda_worker.contract import Request, Weights, encode_request, parse_reply
-from gradmux.lambda_worker.data import ArrayInfo, Manifest, encode_manifest
+from gradmux.lambda_worker.layout import encode_manifest
 from gradmux.lambda_worker.objects import MissingObject
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.estimate.calls import Seen
@@ -29,9 +28,10 @@ from gradmux.orchestrator.ports import Invocation
 from gradmux.orchestrator.runs.aggregation import Aggregation
 from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.schemes.scheme import Scheme, Skip
-from gradmux.orchestrator.store import Keys, MemoryStore
+from gradmux.orchestrator.store import Keys, MemoryStore, put_once
 from gradmux.orchestrator.training.data import DataRef
 from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.packing import Packed
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from gradmux.orchestrator.training.trainer import TorchTrainer
 
@@ -40,7 +40,6 @@ ENOUGH_S, REPEATS = 0.2, 9
 IN_ALL_S = 4.0
 """models that have not been timed by then are taken to need as much for each parameter as the slowest that was"""
 KEYS = Keys("trial")
-MANIFEST = "data/trial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +75,10 @@ class Trial:
 
 
 class Objects:
-    """`ObjectStore` over memory: what a trainer has put there, and arrays, without a copy."""
+    """`ObjectStore` over memory: what a trainer has put there, and the shards of the job's rows."""
 
-    def __init__(self, store: MemoryStore, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-        self._store = store
-        self._arrays = {name: each.data.cast("B") for name, each in arrays.items()}
+    def __init__(self, store: MemoryStore, rows: Packed) -> None:
+        self._store, self._rows = store, rows
         self.puts = self.gets = self.moved_bytes = 0
 
     def get(self, key: str) -> bytes:
@@ -95,7 +93,7 @@ class Objects:
     def get_range(self, key: str, lo: int, hi: int) -> bytes:
         self.gets += 1
         self.moved_bytes += hi - lo
-        return bytes(self._arrays[key][lo:hi])
+        return self._rows.get_range(key, lo, hi)
 
     def put(self, key: str, body: bytes) -> None:
         self.puts += 1
@@ -151,14 +149,15 @@ class _Bench:
         self._store = MemoryStore()
         self.trainer = TorchTrainer(prepared.models, plan, store=self._store, keys=KEYS)
         self.aggregation = Aggregation.of(prepared, self.trainer)
-        arrays = {name: np.ascontiguousarray(each) for name, each in prepared.train.arrays.items()}
-        self._objects = Objects(self._store, arrays)
-        self._store.put(MANIFEST, encode_manifest(_manifest(arrays)))
+        rows = prepared.train.packed
+        self._objects = Objects(self._store, rows)
+        manifest = encode_manifest(rows.manifest)
+        key = put_once(self._store, Keys.data_manifest(manifest), manifest)
         self._worker = Worker(lambda _: self._objects, folder)
         materials = RunMaterials(
             keys=KEYS,
             bucket="trial",
-            data=DataRef(MANIFEST, prepared.train.rows),
+            data=DataRef(key, prepared.train.rows),
             specs=self.trainer.put_specs(),
             orders=[prepared.order] * plan.models,
             weights=self.trainer.weights,
@@ -196,7 +195,7 @@ class _Bench:
         (task,) = request.tasks
         if task.weights.key is None:
             return request
-        key = f"{task.weights.key}-{number}"
+        key = f"{number}/{task.weights.key}"
         self._store.put(key, self._store.get(task.weights.key))
         return replace(request, tasks=(replace(task, weights=Weights(key=key)),))
 
@@ -208,11 +207,3 @@ class _Bench:
             reason = (result.error or result.status).partition("\n")[0]
             rows = sum(chunk.rows.count for chunk in request.tasks[0].chunks)
             raise ConfigError(f"model {self._prepared.models[model].name!r} cannot compute {rows} rows: {reason}")
-
-
-def _manifest(arrays: dict[str, np.ndarray[Any, Any]]) -> Manifest:
-    """Arrays under their own names."""
-    described = tuple(
-        ArrayInfo(name, each.dtype.name, each.shape[1:], name, each.nbytes) for name, each in arrays.items()
-    )
-    return Manifest(len(next(iter(arrays.values()))), described)

@@ -83,7 +83,7 @@ class Parts:
         materials = RunMaterials(
             keys=self.keys,
             bucket=self.place.bucket,
-            data=put_dataset(self.store, prepared.train.arrays),
+            data=put_dataset(self.store, prepared.train),
             specs=trainer.put_specs(),
             orders=[prepared.order] * prepared.plan.models,
             weights=trainer.weights,

@@ -41,7 +41,7 @@ class PatientStore:
         self._renewing = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="patient-store")
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         self._ask(lambda client: client.put(key, data))
 
     def create(self, key: str, data: bytes) -> bool:

@@ -32,7 +32,7 @@ def run_probe(prepared: Prepared, place: Place, plan: ProbePlan, on_round: Calla
         materials = RunMaterials(
             keys=keys,
             bucket=place.bucket,
-            data=put_dataset(store, prepared.train.arrays),
+            data=put_dataset(store, prepared.train),
             specs=trainer.put_specs(),
             orders=[prepared.order],
             weights=trainer.weights,

@@ -66,5 +66,5 @@ def _run(task: Task, bench: Bench) -> Replayed:
 
 def _data_objects(rows: Dataset) -> Mapping[str, bytes]:
     store = MemoryStore()
-    put_dataset(store, rows.arrays)
+    put_dataset(store, rows)
     return {key: store.get(key) for key in store.list("")}

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import orjson
 
+from gradmux.lambda_worker.layout import Manifest, encode_manifest
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import Store
-from gradmux.orchestrator.store import Keys, digest, put_once
+from gradmux.orchestrator.store import Keys, put_once
 from gradmux.orchestrator.training.dataset import Array, Arrays, Dataset
 from gradmux.orchestrator.training.files import read_bucket, read_path
 
@@ -126,27 +126,18 @@ BUILT_IN: Mapping[str, Callable[[], Dataset]] = {
 }
 
 
-def put_dataset(store: Store, arrays: Arrays) -> DataRef:
-    """Makes arrays available to workers: each one flat row-major little-endian object, and a manifest that names them.
+def put_dataset(store: Store, dataset: Dataset) -> DataRef:
+    """Makes rows available to workers: shards, and a manifest that names them. The client holds one shard at a time.
 
     Everything is named by its content, so what is there already is not uploaded again.
     """
-    (rows,) = {len(array) for array in arrays.values()}
-    described = [_put_array(store, name, array) for name, array in arrays.items()]
-    manifest = orjson.dumps({"rows": rows, "arrays": described}, option=orjson.OPT_SORT_KEYS)
-    return DataRef(put_once(store, Keys.data_manifest(manifest), manifest), rows)
-
-
-def _put_array(store: Store, name: str, array: Array) -> dict[str, Any]:
-    flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    content = flat.tobytes()
-    return {
-        "name": name,
-        "dtype": array.dtype.name,
-        "shape": list(array.shape[1:]),
-        "key": put_once(store, Keys.data_array(digest(content)), content),
-        "bytes": len(content),
-    }
+    packed = dataset.packed
+    manifest = Manifest(packed.manifest.layout, packed.manifest.digests, Keys.DATA_SHARDS)
+    for shard in range(manifest.layout.shards):
+        if not store.exists(manifest.key(shard)):
+            store.put(manifest.key(shard), packed.shard(shard))
+    content = encode_manifest(manifest)
+    return DataRef(put_once(store, Keys.data_manifest(content), content), dataset.rows)
 
 
 def _as_array(values: Any, where: str, dtype: str) -> Array:

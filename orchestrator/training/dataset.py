@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gradmux.lambda_worker.layout import Column
 from gradmux.lambda_worker.structure import (
     INPUT,
     TARGET,
@@ -26,7 +27,9 @@ from gradmux.lambda_worker.structure import (
     named,
     role_of,
 )
-from gradmux.orchestrator.store import digest
+
+if TYPE_CHECKING:
+    from gradmux.orchestrator.training.packing import Packed
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
@@ -37,25 +40,6 @@ BLOCK_BYTES = 4 << 20
 """of rows that are looked at together, where all are looked at"""
 IGNORED_LABEL = -100
 """torch's default `ignore_index`: a label that stands for none"""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One array of a data set."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    """of one row; () for a scalar"""
-
-    @property
-    def row_bytes(self) -> int:
-        return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=np.int64))
-
-    def told(self) -> str:
-        """In words."""
-        shape = " x ".join(map(str, self.shape)) or "one value"
-        return f"{self.name}: {shape} a row, {self.dtype}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +71,6 @@ class Source(Protocol):
         """Of a column of integers; None when all its labels stand for none."""
         ...
 
-    def digest(self) -> str:
-        """SHA-256 of types, shapes and values."""
-        ...
-
 
 class MemorySource:
     """Arrays in memory."""
@@ -115,11 +95,6 @@ class MemorySource:
 
     def labels(self, column: str) -> Labels | None:
         return labels_of(self.arrays[column], 0)
-
-    def digest(self) -> str:
-        arrays = {name: np.ascontiguousarray(each) for name, each in self.arrays.items()}
-        told = [f"{name} {each.dtype.str} {each.shape} {digest(each.data.cast('B'))}" for name, each in arrays.items()]
-        return digest("\n".join(told).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +154,16 @@ class Dataset:
         return gathered(self.arrays, TARGET)
 
     @cached_property
+    def packed(self) -> Packed:
+        """The same rows as shards: read once for their digests, if they are not packed yet."""
+        from gradmux.orchestrator.training.packing import packed
+
+        return packed(self.source)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of types, shapes and values: equal data sets have equal ones."""
-        return self.source.digest()
+        return self.packed.digest
 
     def batch(self, rows: Array | slice, dtype: torch.dtype = torch.float32) -> Batch:
         """These rows (numbers, or a slice with bounds) as tensors; floats in `dtype`."""
@@ -194,7 +176,7 @@ class Dataset:
     def labels(self) -> list[tuple[int, int]]:
         """(row, label) of the least and the largest class; none where targets are no single column of integers."""
         targets = [column for column in self.columns if role_of(column.name) == TARGET]
-        if len(targets) != 1 or not targets[0].dtype.startswith("int"):
+        if len(targets) != 1 or not is_labels(targets[0].name, targets[0].dtype):
             return []
         found = self.source.labels(targets[0].name)
         return [] if found is None else list({(found.least_row, found.least): 0, (found.most_row, found.most): 0})
@@ -204,6 +186,17 @@ class Dataset:
         step = max(1, size_bytes // max(1, self.row_bytes))
         for lo in range(0, self.rows, step):
             yield self.source.read(lo, min(lo + step, self.rows))
+
+
+def is_labels(name: str, dtype: str) -> bool:
+    """Whether a column holds classes: an integer target."""
+    return role_of(name) == TARGET and dtype.startswith("int")
+
+
+def told(column: Column) -> str:
+    """In words."""
+    shape = " x ".join(map(str, column.shape)) or "one value"
+    return f"{column.name}: {shape} a row, {column.dtype}"
 
 
 def labels_of(array: Array, first_row: int) -> Labels | None:

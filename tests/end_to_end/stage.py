@@ -206,7 +206,7 @@ class Stage:
         materials = RunMaterials(
             keys=Keys(run),
             bucket=BUCKET,
-            data=put_dataset(self.store, job.dataset.arrays),
+            data=put_dataset(self.store, job.dataset),
             specs=trainer.put_specs(),
             orders=[job.order] * job.plan.models,
             weights=trainer.weights,

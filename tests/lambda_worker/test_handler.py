@@ -95,9 +95,9 @@ def test_everything_is_read_once_per_sandbox(bench: Workbench) -> None:
     bench.objects.reads.clear()
     first = bench.ask(wanted)
     keys = [key for key, _, _ in bench.objects.reads]
-    assert len(keys) == len(set(keys)) == 5  # model, weights, manifest, two arrays
+    assert len(keys) == len(set(keys)) == 6  # model, weights, manifest, three shards
     second = bench.ask(replace(wanted, round=6))
-    assert len(bench.objects.reads) == 5
+    assert len(bench.objects.reads) == 6
     assert (first.timing.cold, second.timing.cold) == (True, False)
     assert first.timing.compute_s > 0
     assert first.cpu

@@ -26,8 +26,8 @@ from gradmux.lambda_worker.contract import (
     encode_request,
     parse_reply,
 )
-from gradmux.lambda_worker.data import ArrayInfo, Manifest, encode_manifest
 from gradmux.lambda_worker.handler import Worker
+from gradmux.lambda_worker.layout import Column, Layout, Manifest, encode_manifest
 from gradmux.lambda_worker.models import ModelSpec, build, encode_spec
 from gradmux.lambda_worker.objects import MemoryObjects
 from tests.lambda_worker import factories
@@ -59,11 +59,9 @@ class Workbench:
         return key
 
     def put_data(self, arrays: dict[str, NDArray[Any]]) -> str:
-        infos = tuple(
-            ArrayInfo(name, str(array.dtype), array.shape[1:], self.put(array.tobytes()), array.nbytes)
-            for name, array in arrays.items()
-        )
-        return self.put(encode_manifest(Manifest(len(next(iter(arrays.values()))), infos)))
+        manifest, objects = stored(arrays)
+        self.objects.objects.update(objects)
+        return self.put(encode_manifest(manifest))
 
     def put_model(self, factory: str = "mlp", **fields: Any) -> str:
         return self.put(encode_spec(spec(factory, **fields)))
@@ -98,3 +96,18 @@ def spans(*edges: int, coefficients: Sequence[float] | None = None) -> tuple[Chu
     pairs = list(pairwise(edges))
     factors = coefficients or [1.0] * len(pairs)
     return tuple(Chunk(Rows(lo, hi), factor, seed=lo) for (lo, hi), factor in zip(pairs, factors, strict=True))
+
+
+def stored(arrays: dict[str, NDArray[Any]], shard_rows: int = 16) -> tuple[Manifest, dict[str, bytes]]:
+    """Arrays as shards, written the plain way: what `docs/data.md` says, apart from the code that packs."""
+    rows = len(next(iter(arrays.values())))
+    columns = tuple(Column(name, str(array.dtype), array.shape[1:]) for name, array in arrays.items())
+    objects, digests = {}, []
+    for lo in range(0, rows, shard_rows):
+        parts = [
+            array[lo : lo + shard_rows].astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays.values()
+        ]
+        shard = b"".join(part + bytes(-len(part) % 64) for part in parts)
+        digests.append(hashlib.sha256(shard).hexdigest())
+        objects[f"data/{digests[-1]}"] = shard
+    return Manifest(Layout(rows, shard_rows, columns), tuple(digests), "data/"), objects

@@ -63,7 +63,7 @@ class EmulatedHarness:
         materials = RunMaterials(
             keys=keys,
             bucket=BUCKET,
-            data=put_dataset(self.store, dataset.arrays),
+            data=put_dataset(self.store, dataset),
             specs=trainer.put_specs(),
             orders=[BatchOrder(dataset.rows, 20)],
             weights=trainer.weights,

@@ -99,7 +99,7 @@ class Run:
         materials = RunMaterials(
             keys=self.keys,
             bucket="bucket",
-            data=put_dataset(self.store, self.dataset.arrays),
+            data=put_dataset(self.store, self.dataset),
             specs=self.trainer.put_specs(),
             orders=[self.order] * len(self.plans),
             weights=self.trainer.weights,

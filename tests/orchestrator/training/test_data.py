@@ -15,7 +15,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from gradmux.lambda_worker.data import parse_manifest
+from gradmux.lambda_worker.layout import parse_manifest
+from gradmux.lambda_worker.shards import Shards
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.store import MemoryStore
 from gradmux.orchestrator.training.data import Dataset, all_digits, as_dataset, load_dataset, put_dataset
@@ -191,13 +192,14 @@ def test_missing_objects(source: str, text: str) -> None:
 
 def test_workers_read_what_was_put_and_nothing_is_put_twice() -> None:
     store, dataset = MemoryStore(), as_dataset(X, Y, "test")
-    ref = put_dataset(store, dataset.arrays)
+    ref = put_dataset(store, dataset)
     manifest = parse_manifest(store.get(ref.key))
-    assert (ref.rows, manifest.rows) == (4, 4)
-    for info in manifest.arrays:
-        read = np.frombuffer(store.get(info.key), info.wire_type).reshape(4, *info.shape)
-        np.testing.assert_array_equal(read, dataset.arrays[info.name])
+    assert (ref.rows, manifest.layout.rows) == (4, 4)
+    read = Shards(manifest, store.get_range).arrays(np.arange(4))
+    assert read.keys() == {"x", "y"}
+    for name, array in read.items():
+        np.testing.assert_array_equal(array, dataset.arrays[name])
     before = store.list("")
-    assert put_dataset(store, dataset.arrays) == ref
-    assert put_dataset(store, {"x": X, "y": Y[::-1]}).key != ref.key
+    assert put_dataset(store, dataset) == ref
+    assert put_dataset(store, as_dataset(X, Y[::-1], "test")).key != ref.key
     assert len(store.list("")) == len(before) + 2
