@@ -81,6 +81,8 @@ class SumIndex(IntEnum):
     CORRECT = 2
     PREDICTIONS = 3
     """How many predictions were judged; 0 when the model does not classify. Accuracy is CORRECT / PREDICTIONS."""
+    COUNT = 4
+    """What the loss's mean divides by: rows, elements, or class weights (`losses.py`)."""
 
 
 FIXED_SUMS = len(SumIndex)

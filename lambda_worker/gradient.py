@@ -27,6 +27,7 @@ from gradmux.lambda_worker.buffers import FIXED_SUMS, SumIndex
 from gradmux.lambda_worker.flat import flatten
 from gradmux.lambda_worker.models import Model
 from gradmux.lambda_worker.norms import recording, statistics_size
+from gradmux.lambda_worker.outputs import scores
 from gradmux.lambda_worker.randomness import torch_random
 from gradmux.lambda_worker.structure import Values, forward, joined, row_count
 
@@ -95,20 +96,21 @@ def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
     model.reset_buffers()
     with torch_random(mixed(seed, batch.seed)), recording(model.norms) as statistics:
         output = forward(model.module, batch.inputs)
-        loss = model.loss.total(output, batch.target)
-        gradient = _gradient(model, loss)
+        loss = model.loss.summed(output, batch.target)
+        gradient = _gradient(model, loss.total)
     correct, predictions = judge(output, batch.target)
     sums = torch.zeros(FIXED_SUMS + statistics.numel(), dtype=torch.float64)
-    sums[SumIndex.LOSS] = loss.detach()
+    sums[SumIndex.LOSS] = loss.total.detach()
     sums[SumIndex.SAMPLES] = batch.samples
     sums[SumIndex.CORRECT] = correct.sum()
     sums[SumIndex.PREDICTIONS] = predictions.sum()
+    sums[SumIndex.COUNT] = loss.count
     sums[FIXED_SUMS:] = statistics
     return CodedSum(gradient, sums)
 
 
 def _one_pass(model: Model, batches: Sequence[Batch]) -> CodedSum | None:
-    """All chunks in one forward and backward; None when it turns out that the model draws random numbers."""
+    """All chunks in one forward and backward; None when the model draws random numbers or rows have no loss each."""
     model.reset_buffers()
     inputs = joined([batch.inputs for batch in batches])
     target = joined([batch.target for batch in batches])
@@ -117,13 +119,16 @@ def _one_pass(model: Model, batches: Sequence[Batch]) -> CodedSum | None:
     with torch_random():
         before = torch.get_rng_state()
         output = forward(model.module, inputs)
-        losses = model.loss.per_sample(output, target)
+        losses = model.loss.by_row(output, target)
         if not torch.equal(before, torch.get_rng_state()):
             model.draws = True
             return None
-        gradient = _gradient(model, (losses * weights.to(losses.dtype)).sum())
+        if losses is None:
+            return None
+        gradient = _gradient(model, (losses.values * weights.to(losses.values.dtype)).sum())
     correct, predictions = judge(output, target)
-    sums = torch.stack((losses.detach().double(), torch.ones_like(weights), correct, predictions)) @ weights
+    columns = (losses.values.detach().double(), torch.ones_like(weights), correct, predictions, losses.counts)
+    sums = torch.stack(columns) @ weights
     return CodedSum(gradient, sums)
 
 
@@ -131,10 +136,10 @@ def _gradient(model: Model, loss: Tensor) -> Tensor:
     """(p,) gradient of a scalar; zero where a parameter is frozen or has no part in it."""
     trained = [parameter for parameter in model.parameters if parameter.requires_grad]
     partials = iter(torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True))
-    zero = [
+    found = [
         next(partials) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in model.parameters
     ]
-    return flatten(zero)
+    return flatten(each.to_dense() if each.is_sparse else each for each in found)  # nn.Embedding(sparse=True)
 
 
 def judge(output: Any, target: Values) -> tuple[Tensor, Tensor]:
@@ -144,8 +149,8 @@ def judge(output: Any, target: Values) -> tuple[Tensor, Tensor]:
     are one tensor.
     """
     samples = row_count(target)
-    nothing = torch.zeros(samples, dtype=torch.float64)
-    if not isinstance(output, Tensor) or not isinstance(target, Tensor):
+    nothing, output = torch.zeros(samples, dtype=torch.float64), scores(output)
+    if output is None or not isinstance(target, Tensor):
         return nothing, nothing
     if target.is_floating_point() or target.dtype is torch.bool:
         return nothing, nothing

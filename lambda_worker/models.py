@@ -83,7 +83,7 @@ class Model:
     def __init__(self, module: nn.Module, loss: Loss, dtype: str = "float32") -> None:
         """Takes the module over: casts it to `dtype` and sets its mode."""
         self.module = module.to(flat.DTYPES[dtype])
-        self.loss = loss
+        self.loss = loss.to(flat.DTYPES[dtype])
         self.dtype = flat.DTYPES[dtype]
         self.parameters = flat.parameters(module)
         self.norms = norm_layers(module)

@@ -136,7 +136,8 @@ class TrainingConfig(Section):
     steps: Annotated[int, Field(ge=1)]
     """steps of the optimizer, per model"""
     loss: str = "cross_entropy"
-    """a name in torch.nn.functional, or "module:function" (output, target) -> the sum, or one value per sample"""
+    """a name in torch.nn.functional, or "module:name" of a loss module or of a function (output, target) -> one value a
+    row, or (sum, count)"""
     seed: Annotated[int, Field(ge=0)] = 0
     """of the order of the rows, the initial weights, dropout, and what a scheme draws"""
     checkpoint_every: Annotated[int, Field(ge=0)] = 20

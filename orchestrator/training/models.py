@@ -43,7 +43,7 @@ class ModelPlan:
     """a class of torch.optim.lr_scheduler, stepped after every step of the optimizer"""
     scheduler_args: Mapping[str, Any] = field(default_factory=dict)
     loss: Code = "cross_entropy"
-    """a name in torch.nn.functional, "module:function", or a function (output, target) -> sum or value per sample"""
+    """a name in torch.nn.functional, "module:name", or a loss: `lambda_worker/losses.py`"""
     dtype: str = "float32"
     """of parameters: float32 or float64"""
     seed: int = 0

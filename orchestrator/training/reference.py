@@ -56,13 +56,16 @@ def train_reference(
 def _mean_gradient(trained: Trained, dataset: Dataset, chunks: list[RowIds], seed: int) -> float:
     """Sets every .grad to that of the mean loss over all rows, which is returned."""
     trained.optimizer.zero_grad()
-    count, total = sum(map(len, chunks)), 0.0
+    count, total = 0.0, 0.0
     for index, rows in enumerate(chunks):
         if len(rows) == 0:
             continue
         with torch_random(mixed(seed, index)):
             batch = dataset.batch(rows, trained.model.dtype)
-            loss = trained.model.loss.total(forward(trained.module, batch.inputs), batch.target)
-        (loss / count).backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
+            loss = trained.model.loss.summed(forward(trained.module, batch.inputs), batch.target)
+        loss.total.backward()  # type: ignore[no-untyped-call]
+        total, count = total + loss.total.item(), count + loss.count
+    for parameter in trained.model.parameters:
+        if parameter.grad is not None:
+            parameter.grad = parameter.grad.to_dense().div_(count)
     return total / count

@@ -7,6 +7,7 @@ Read `gradients.py` for the decoding, `models.py` for how models are built, `che
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -39,6 +40,8 @@ EVENT_INLINE_BYTES = 8 * 1024
 RETIRED_KEPT = 64
 """Snapshots that nobody should need any more are deleted so many at a time: stragglers may still look for the last."""
 EVALUATION_ROWS = 1024
+NO_COUNT = 1e-12
+"""of the rows: a decoded count as small as this is 0"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +157,19 @@ class TorchTrainer:
     # --- what decoded sums do ------------------------------------------------------------------------------------
 
     def step(self, job: int, results: Sequence[Term]) -> StepResult:
-        """Applies the gradient of `job`: sum of weight * result, divided by the decoded sample count.
+        """Applies the gradient of `job`: sum of weight * result, divided by the decoded count of its loss.
 
-        Raises: Diverged, the model being as before, when loss or gradient are not finite; GradmuxError when the
-        optimizer or scheduler raises.
+        Raises: Diverged, the model being as before, when loss or gradient are not finite or the count is 0;
+        GradmuxError when the optimizer or scheduler raises.
         """
         model, step = self._place(job)
         trained = self._trained[model]
         total = combine(results)
-        samples = float(total.sums[SumIndex.SAMPLES])
+        samples, count = float(total.sums[SumIndex.SAMPLES]), float(total.sums[SumIndex.COUNT])
         assert samples > 0, f"job {job} was decoded from {samples} samples"
-        gradient_p = torch.from_numpy(total.gradient).div_(samples).to(trained.model.dtype)
-        loss, norm = float(total.sums[SumIndex.LOSS]) / samples, _norm(gradient_p)
+        _require_count(trained, step, count, samples)
+        gradient_p = torch.from_numpy(total.gradient).div_(count).to(trained.model.dtype)
+        loss, norm = float(total.sums[SumIndex.LOSS]) / count, _norm(gradient_p)
         _require_finite(trained, step, loss, norm)
         self._set_gradients(trained, gradient_p, norm)
         _apply(trained, step, loss)
@@ -212,15 +216,17 @@ class TorchTrainer:
             parts = [self._judge(trained, dataset, lo) for lo in range(0, dataset.rows, EVALUATION_ROWS)]
         finally:
             freeze_norms(trained.module)
-        loss, correct, judged = (sum(column) for column in zip(*parts, strict=True))
-        return Evaluation(loss / dataset.rows, correct / judged if judged else None, dataset.rows)
+        loss, count, correct, judged = (sum(column) for column in zip(*parts, strict=True))
+        mean = loss / count if count else math.nan
+        return Evaluation(mean, correct / judged if judged else None, dataset.rows)
 
-    def _judge(self, trained: Trained, dataset: Dataset, lo: int) -> tuple[float, float, float]:
-        """(loss sum, correct, judged) of EVALUATION_ROWS rows from `lo` on."""
+    def _judge(self, trained: Trained, dataset: Dataset, lo: int) -> tuple[float, float, float, float]:
+        """(loss sum, its count, correct, judged) of EVALUATION_ROWS rows from `lo` on."""
         rows = dataset.batch(slice(lo, min(lo + EVALUATION_ROWS, dataset.rows)), trained.model.dtype)
         output = forward(trained.module, rows.inputs)
         correct, judged = judge(output, rows.target)
-        return float(trained.model.loss.total(output, rows.target)), float(correct.sum()), float(judged.sum())
+        loss = trained.model.loss.summed(output, rows.target)
+        return float(loss.total), loss.count, float(correct.sum()), float(judged.sum())
 
     def steps(self, model: int) -> int:
         """Steps that a model has done."""
@@ -247,6 +253,12 @@ def _norm(gradient_p: Tensor) -> float:
     """Its Euclidean norm, also where the squares of its elements are more than its own dtype can hold."""
     norm = float(torch.linalg.vector_norm(gradient_p))
     return norm if isfinite(norm) else float(torch.linalg.vector_norm(gradient_p, dtype=torch.float64))
+
+
+def _require_count(trained: Trained, step: int, count: float, samples: float) -> None:
+    if abs(count) <= NO_COUNT * samples:
+        what = "no row of the batch counts in its loss (every target is ignored, or of weight 0), so the mean is 0 / 0"
+        raise Diverged(trained.plan.name, step, what, trained.plan.optimizer_args.get("lr"))
 
 
 def _require_finite(trained: Trained, step: int, loss: float, norm: float) -> None:

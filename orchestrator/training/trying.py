@@ -7,7 +7,7 @@ stores. Read next: `trainer.py`, which calls it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.losses import LossError
 from gradmux.lambda_worker.norms import freeze_norms
+from gradmux.lambda_worker.outputs import changed
 from gradmux.lambda_worker.randomness import torch_random
 from gradmux.lambda_worker.structure import Values, forward
 from gradmux.orchestrator.errors import ConfigError
@@ -101,7 +103,7 @@ def _takes(trained: Trained, output: Tensor, y: Values) -> bool:
     """Does the loss take these targets with the scores of other rows? That spares a forward pass."""
     try:
         with torch_random():
-            trained.model.loss.total(output, y)
+            trained.model.loss.summed(output, y)
     except Exception:  # the user's own loss
         return False
     return True
@@ -110,18 +112,37 @@ def _takes(trained: Trained, output: Tensor, y: Values) -> bool:
 def _with_gradient(trained: Trained, x: Values, y: Values) -> Tensor:
     parameters = {index: each for index, each in enumerate(trained.model.parameters) if each.requires_grad}
     output = forward(trained.module, x)
-    loss = trained.model.loss.total(output, y)
+    loss = trained.model.loss.summed(output, y).total
     if trained.steps == 0 and not torch.isfinite(loss):
         raise FloatingPointError(f"the loss is {loss.item():g} before the first step")
+    trained.model.loss.check(changed(output, Tensor.detach), y)
+    _refuse_foreign(loss, parameters.values())
     found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     trained.idle = frozenset(index for index, gradient in zip(parameters, found, strict=True) if gradient is None)
     return output  # type: ignore[no-any-return]
 
 
+def _refuse_foreign(loss: Tensor, own: Iterable[Tensor]) -> None:
+    """Raises LossError when the loss also depends on trainable tensors that are no parameters of the model."""
+    known, seen, waiting = {id(each) for each in own}, set(), [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, Tensor) and id(leaf) not in known:
+            raise LossError(
+                f"the loss depends on a trainable tensor of shape {tuple(leaf.shape)} that is no parameter of the "
+                "model, so no optimizer would step it: register it in the model"
+            )
+        waiting += [following for following, _ in node.next_functions]
+
+
 @torch.no_grad()
 def _forward(trained: Trained, x: Values, y: Values) -> Tensor:
     output = forward(trained.module, x)
-    trained.model.loss.total(output, y)
+    trained.model.loss.summed(output, y)
     return output  # type: ignore[no-any-return]
 
 

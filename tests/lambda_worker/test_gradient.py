@@ -66,7 +66,7 @@ def test_sums_of_chunks_are_autograd_over_the_whole_batch(factory: str) -> None:
     assert relative(ours.gradient, expected) < 1e-12
     assert ours.sums[SumIndex.LOSS] == pytest.approx(loss.item(), rel=1e-12)
     hits = int((reference(*whole.inputs).argmax(1) == whole.target).sum())
-    assert ours.sums[1:].tolist() == [SAMPLES, hits, SAMPLES]
+    assert ours.sums[1:].tolist() == [SAMPLES, hits, SAMPLES, SAMPLES]
 
 
 def test_tied_weights_count_once_and_get_both_gradients() -> None:
@@ -211,7 +211,7 @@ def test_per_position_classification_counts_positions_and_skips_ignored_ones() -
 
     target = torch.tensor([[1, 0, 1], [1, 1, -100]])
     ours = coded_sum(Model(PerPosition(), build(spec()).loss), [Batch((torch.zeros(2, 3),), target)])
-    assert ours.sums[1:].tolist() == [2.0, 4.0, 5.0]
+    assert ours.sums[1:].tolist() == [2.0, 4.0, 5.0, 5.0]
 
 
 def test_squared_distance() -> None:

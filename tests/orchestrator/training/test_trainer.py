@@ -248,7 +248,7 @@ def test_models_are_tried_before_anything_is_invoked(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_a_mean_is_found_out(tmp_path: Path) -> None:
     run = Run([plan(loss=mean_loss)], tmp_path)
-    with pytest.raises(ConfigError, match="returns a mean over the samples"):
+    with pytest.raises(ConfigError, match="returns a mean over the rows"):
         run.trainer.check(run.dataset)
 
 
@@ -298,7 +298,7 @@ def test_rows_to_judge_by_are_tried_as_well(tmp_path: Path) -> None:
 def result(gradient: float, loss: float = 1.0, dtype: str = "float32") -> CodedResult:
     """Of ten rows, for `mlp`."""
     sums = np.zeros(FIXED_SUMS)
-    sums[[SumIndex.LOSS, SumIndex.SAMPLES]] = 10 * loss, 10
+    sums[[SumIndex.LOSS, SumIndex.SAMPLES, SumIndex.COUNT]] = 10 * loss, 10, 10
     return CodedResult(np.full(sum(p.numel() for p in mlp().parameters()), 10 * gradient, dtype), sums)
 
 
