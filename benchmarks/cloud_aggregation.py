@@ -25,6 +25,7 @@ from benchmarks.replies import session_of
 from gradmux.infra.local import Emulator, EmulatorConfig
 from gradmux.orchestrator.fleets.calling import Function
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.held import Held
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.policies import Earliest, Limits
@@ -139,7 +140,7 @@ def train(emulator: Emulator, store: CountedStore, workers: int, steps: int, clo
         fleet=fleet,
         trainer=summing,
         recorder=MemoryRecord(),
-        sums=None if cloud else StreamedSums(),
+        held=Held(None if cloud else StreamedSums()),
     )
     count = _counter(store, fleet)
     start = time.perf_counter()

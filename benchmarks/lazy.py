@@ -18,6 +18,7 @@ import numpy as np
 
 from gradmux.orchestrator.distances import RecordedDistances
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.held import Held
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.policies import Earliest, Limits
@@ -87,7 +88,7 @@ class Descent:
         self.problem = problem
         self.path: list[FloatArray] = [np.zeros(problem.x.shape[2])]
         """the weights that each job starts from"""
-        self.loop: Loop | None = None
+        self.held = Held()
         parts = [np.array_split(np.arange(ROWS), chunks)] * SHARDS
         self._chunks = [(problem.x[m, rows], problem.y[m, rows]) for m, cut in enumerate(parts) for rows in cut]
 
@@ -109,8 +110,7 @@ class Descent:
         return float(np.sum((self._sum(one) - self._sum(other)) ** 2))
 
     def _sum(self, weights: Mapping[Key, float]) -> FloatArray:
-        assert self.loop is not None
-        return np.asarray(sum(weight * self.loop.result(key) for key, weight in weights.items()))
+        return np.asarray(sum(weight * self.held[key] for key, weight in weights.items()))
 
     def compute(self, call: Invocation) -> Mapping[int, FloatArray | None]:
         """What a worker answers; None where it has nothing new."""
@@ -180,7 +180,8 @@ def run(problem: Problem, contestant: Contestant, seed: int) -> Figures:
         uploads.append(getattr(scheme, "uploads", uploads[-1] + SHARDS))
 
     delays = np.random.default_rng(seed).exponential(1.0, size=(50, contestant.workers)) + 0.2
-    descent.loop = Loop(
+    loop = Loop(
+        held=descent.held,
         scheme=scheme,
         plan=plan,
         rounds=Rounds(scheme, plan, Earliest(), Limits()),
@@ -190,7 +191,7 @@ def run(problem: Problem, contestant: Contestant, seed: int) -> Figures:
         asked=distances.take,
         on_step=count,
     )
-    descent.loop.run()
+    loop.run()
     rounds = next((k for k, error in enumerate(problem.errors(descent.path)) if error < ACCURACY), None)
     if rounds is None:
         raise SystemExit(f"{contestant.label} did not reach {ACCURACY:g} in {MOST_ROUNDS} rounds")

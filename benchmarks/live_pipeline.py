@@ -33,6 +33,7 @@ from safetensors.torch import load_file
 
 from gradmux.infra.local import DelayPlan
 from gradmux.infra.local.backend import delay_plan
+from gradmux.infra.local.section import EmulatorSection
 from gradmux.orchestrator.backends import open_place
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.delays import DelayProfile, generate
@@ -220,7 +221,7 @@ def difference(prepared: Prepared, result: RunResult) -> float:
 
 def simulated(prepared: Prepared) -> tuple[float, float]:
     """(wall, billed) seconds of the job in virtual time: the same loop over the delays that its emulator injects."""
-    section, scheme = prepared.config.emulator, prepared.scheme()
+    section, scheme = prepared.config.section("emulator", EmulatorSection), prepared.scheme()
     workers = prepared.config.cluster.most_workers
     plan = delay_plan(section.delays, workers=workers, time_scale=section.time_scale, seed=section.seed)
     fleet = ProfileFleet(InjectedDelays(plan, scheme.workers), LoadModel(plan.slope_s, plan.base_load))

@@ -282,9 +282,9 @@ class Watch:
     def _look(self) -> None:
         """Counts what is new since the last look at this life."""
         life = last_life(self._paths)
-        if life is None or life.place is None or life.place.lambda_url is None:
+        if life is None or life.place is None or life.place.own.get("lambda_url") is None:
             return
-        ports = [int(str(url).rpartition(":")[2]) for url in (life.place.lambda_url, life.place.s3_url)]
+        ports = [int(str(url).rpartition(":")[2]) for url in (life.place.own["lambda_url"], life.place.own["s3_url"])]
         try:
             faults = AdminClient(ports[0], ports[1], timeout_s=2.0).statistics()["faults"]
             io = psutil.Process(life.pid).io_counters()

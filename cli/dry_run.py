@@ -49,7 +49,7 @@ def _cost(prepared: Prepared, estimate: Estimate) -> list[tuple[str, str]]:
     told = f"about ${_usd(bill.usd)}: {bill.invocations:,.0f} calls, {bill.gb_s:,.1f} GB-s"
     parts = f"compute ${_usd(bill.compute_usd)}, calls ${_usd(bill.requests_usd)}, S3 ${_usd(bill.s3_usd)}"
     lines = [("cost", f"{told} ({parts})")]
-    if prepared.config.cluster.backend == "aws":
+    if estimate.lasts:
         lines.append(("time", f"about {_duration(estimate.calls.wall_s)}"))
     if estimate.exceeds_budget:
         assert estimate.max_cost_usd is not None

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gradmux.orchestrator.backends import find_backend
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.job_file import parse_job
@@ -90,6 +89,8 @@ class Job:
     """other keys of the section [cluster]"""
     emulator: Mapping[str, Any] = field(default_factory=dict)
     """the section [emulator]: delays and faults of the local backend"""
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """those of other backends, by name"""
 
     def config(self) -> JobConfig:
         """The same job as a job file would give it. Raises: ConfigError, one line per mistake."""
@@ -100,7 +101,8 @@ class Job:
             "data": _present(train=_named(self.data), eval=_named(self.eval_data), batch_size=self.batch_size),
             "training": self._training(),
             "models": [_model(model) for model in self.models],
-            "emulator": dict(self.emulator),
+            **_present(emulator=dict(self.emulator) or None),
+            **{name: dict(section) for name, section in self.sections.items()},
         }
         return parse_job(tree, source="Job")
 
@@ -133,7 +135,6 @@ def train(job: Job, *, backend: str | None = None, home: str | Path | None = Non
     Raises: ConfigError before any worker is invoked, or what ended the run (`gradmux.orchestrator.errors`).
     """
     if backend is not None:
-        find_backend(backend)
         job = replace(job, cluster={**job.cluster, "backend": backend})
     config = job.config()
     from gradmux.orchestrator.runs.train import run_new  # imports torch: a mistake in the job is told before

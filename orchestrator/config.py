@@ -2,14 +2,14 @@
 
 The text under a key is what that schema and docs/job-file.md say of it.
 
-Knows only shapes and ranges: not which schemes exist (`schemes/registry.py`), nor how a job file is read and how its
-mistakes are told (`job_file.py`). Read next: `job_file.py`.
+Knows only shapes and ranges: not which schemes and backends exist (`schemes/registry.py`, `backends.py`), nor how a job
+file is read and how its mistakes are told. Read next: `job_file.py`.
 """
 
 from __future__ import annotations
 
 from itertools import product
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -28,23 +28,27 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
+AnySection = TypeVar("AnySection", bound=Section)
+
+
 class ClusterConfig(Section):
     """Where workers run and how many at once."""
 
-    backend: Literal["local", "aws"] = "local"
-    """where workers run: processes of the emulator on this machine, or functions on AWS Lambda"""
+    backend: Annotated[str, Field(min_length=1)] = "local"
+    """where workers run: "local", processes of the emulator on this machine; "aws", functions on AWS Lambda; or another
+    backend that is installed"""
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = 64
     """n, logical workers; "auto", with scheme.name = "auto": as many as pay, up to 64"""
     concurrency: Annotated[int, Field(ge=1)] = 1000
     """C, invocations in flight at any instant, at most; 1000 is what AWS grants an account at first"""
     attempts: Annotated[int, Field(ge=1)] = 3
     """tries per worker and round, failures and backups together"""
-    memory_mb: Annotated[int, Field(ge=128, le=10_240)] = 2048
-    """MB that a worker has: the emulator ends one that takes more; what a function on AWS has is said when it is
-    deployed, and a difference is warned of"""
-    timeout_s: Annotated[float, Field(ge=1, le=900)] = 60
-    """seconds that an invocation may take, 1 to 900 as Lambda has it: the emulator ends it then; on AWS give the
-    function's own timeout, since a call that is silent for longer is given up"""
+    memory_mb: Annotated[int, Field(ge=128)] = 2048
+    """MB that a worker has, on AWS and the emulator at most 10,240: the emulator ends one that takes more; what a
+    function on AWS has is said when it is deployed, and a difference is warned of"""
+    timeout_s: Annotated[float, Field(ge=1)] = 60
+    """seconds that an invocation may take, on AWS and the emulator at most 900: the emulator ends it then; on AWS give
+    the function's own timeout, since a call that is silent for longer is given up"""
     invoke: Literal["request", "event"] = "request"
     """how workers answer: on the connection that asked, or, for rounds that outlast idle connections, through S3"""
     aggregate: Literal["auto", "client", "cloud"] = "auto"
@@ -67,8 +71,6 @@ class ClusterConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.backend == "aws" and self.bucket is None:
-            raise ValueError('backend = "aws" needs bucket, the name of an S3 bucket that the function may use')
         if self.workers != "auto" and self.workers > self.concurrency:
             raise ValueError(
                 f"workers = {self.workers} do not fit concurrency = {self.concurrency}: "
@@ -179,21 +181,8 @@ class ModelConfig(Section):
     """a class of torch.optim.lr_scheduler in the same way, stepped after every step of the optimizer"""
 
 
-class EmulatorConfig(Section):
-    """How the local backend behaves: whose delays it plays and what goes wrong."""
-
-    delays: str = "none"
-    """ "none", a generator's name (lambda-like, bursty, ...), or the path of a profile (.npz, .csv)"""
-    time_scale: Annotated[float, Field(gt=0)] = 1.0
-    """multiplies every injected delay"""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """of delays and faults"""
-    faults: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
-    """kind -> share of invocations that suffer it: { crash = 0.02 }; the kinds are in docs/runs.md"""
-
-
 class JobConfig(Section):
-    """A whole job: every section of the job file."""
+    """A whole job: every section of the job file but those that backends add (`job_file.job_class`)."""
 
     name: RunName = "job"
     """runs are called after it: NAME-1, NAME-2, ..."""
@@ -209,8 +198,6 @@ class JobConfig(Section):
     """what is trained, side by side"""
     sweep: dict[str, Annotated[tuple[Any, ...], Field(min_length=1, strict=False)]] = Field(default_factory=dict)
     """dotted key of a model -> values; each combination is one more model"""
-    emulator: EmulatorConfig = EmulatorConfig()
-    """how the local backend behaves"""
 
     @model_validator(mode="after")
     def _models_are_distinct(self) -> Self:
@@ -219,6 +206,15 @@ class JobConfig(Section):
         if twice:
             raise ValueError(f"models: the name {twice[0]!r} occurs twice; every model needs its own")
         return self
+
+    def section(self, name: str, kind: type[AnySection]) -> AnySection:
+        """The table of a backend: as the job has it, else with all its defaults."""
+        found = getattr(self, name, None)
+        return found if isinstance(found, kind) else kind()
+
+    def with_section(self, name: str, section: Section) -> Self:
+        """The same job with another table of that name."""
+        return self.model_copy(update={name: section})
 
     def expanded_models(self) -> tuple[ModelConfig, ...]:
         """The models of the job in order: each of [[models]] once per combination of [sweep].

@@ -17,10 +17,13 @@ from gradmux.orchestrator.schemes.scheme import Decoding, Key, Scheme
 class Held:
     """Results by key, or sums by job."""
 
-    def __init__(self, scheme: Scheme, sums: Sums | None = None) -> None:
-        """`sums` None: everything is held until its job decodes."""
-        self._scheme = scheme
-        self._adding = scheme if sums is not None and isinstance(scheme, Adds) and scheme.adds else None
+    def __init__(self, sums: Sums | None = None) -> None:
+        """`sums` adds results as they come, where the scheme lets it; None: everything is held until its job decodes.
+
+        What looks up results is made with it, before there is a scheme: `serve` names that.
+        """
+        self._scheme: Scheme | None = None
+        self._adding: Adds | None = None
         self._sums = sums
         self._results: dict[Key, Any] = {}
         self._added: dict[int, set[Key]] = {}
@@ -31,6 +34,11 @@ class Held:
 
     def __len__(self) -> int:
         return len(self._results)
+
+    def serve(self, scheme: Scheme) -> None:
+        """From now on it keeps what decodes of this scheme will use."""
+        self._scheme = scheme
+        self._adding = scheme if self._sums is not None and isinstance(scheme, Adds) and scheme.adds else None
 
     def put(self, key: Key, result: Any) -> None:
         """A result that the scheme has just heard of; a repeated key changes nothing."""
@@ -58,5 +66,6 @@ class Held:
     def drop(self) -> None:
         """Forgets what no later decode will use."""
         if self._results:
+            assert self._scheme is not None, "served before anything is put"
             keeps = self._scheme.keeps()
             self._results = {key: result for key, result in self._results.items() if key in keeps}

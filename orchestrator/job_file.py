@@ -10,13 +10,15 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError, create_model
 
-from gradmux.orchestrator.config import JobConfig, ModelConfig
+from gradmux.orchestrator.backends import Backend, find_backend, installed_backends, require_limits
+from gradmux.orchestrator.config import JobConfig, ModelConfig, Section
 from gradmux.orchestrator.errors import ConfigError
 
 
@@ -39,14 +41,48 @@ def parse_job(tree: Mapping[str, Any], source: str) -> JobConfig:
     if odd := list(_not_plain(tree, ())):
         raise ConfigError("\n".join(f"{source}: {line}" for line in odd))
     try:
-        return JobConfig.model_validate(tree)
+        job = job_class().model_validate(tree)
     except ValidationError as error:
         raise ConfigError("\n".join(f"{source}: {line}" for line in _explain(error))) from None
+    try:
+        backend = _backend_of(job)
+        require_limits(job, backend)
+        backend.validate(job)
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{source}: {line}" for line in str(error).splitlines())) from None
+    return job
+
+
+def job_class() -> type[JobConfig]:
+    """`JobConfig` with the sections of all installed backends: what a job file is read as."""
+    sections = {name: kind for backend in installed_backends() for name, kind in backend.sections.items()}
+    return _job_class(tuple(sorted(sections.items(), key=lambda item: item[0])))
+
+
+@lru_cache
+def _job_class(sections: tuple[tuple[str, type[Section]], ...]) -> type[JobConfig]:
+    fields: dict[str, Any] = {
+        name: (kind, Field(default=kind(), description=first_sentence(kind.__doc__ or ""))) for name, kind in sections
+    }
+    return create_model("JobConfig", __base__=JobConfig, **fields)
+
+
+def _backend_of(job: JobConfig) -> Backend:
+    try:
+        return find_backend(job.cluster.backend)
+    except ConfigError as error:
+        raise ConfigError(f"cluster.backend: {error}") from None
+
+
+def first_sentence(text: str) -> str:
+    """Of a docstring, as the schema has descriptions: without a capital and a full stop."""
+    sentence = text.strip().partition("\n")[0].rstrip(".")
+    return sentence[:1].lower() + sentence[1:]
 
 
 def job_schema() -> dict[str, Any]:
     """The JSON Schema of a job file, for editors and other programs."""
-    schema = JobConfig.model_json_schema()
+    schema = job_class().model_json_schema()
     for section in (schema, *schema["$defs"].values()):
         for key in (section, *section["properties"].values()):
             if "description" in key:
@@ -236,7 +272,7 @@ def _unknown_key(loc: Sequence[int | str]) -> str:
 
 
 def _fields(section: Sequence[int | str]) -> list[str]:
-    model: type[BaseModel] = JobConfig
+    model: type[BaseModel] = job_class()
     for part in section:
         if isinstance(part, int):
             continue

@@ -15,7 +15,7 @@ from gradmux.orchestrator import record as rec
 from gradmux.orchestrator.errors import GradmuxError, RunStopped
 from gradmux.orchestrator.held import Held
 from gradmux.orchestrator.jobs import JobPlan
-from gradmux.orchestrator.ports import Arrival, Fleet, Sums, Trainer
+from gradmux.orchestrator.ports import Arrival, Fleet, Trainer
 from gradmux.orchestrator.rounds import Close, Decode, Rounds, Send
 from gradmux.orchestrator.schemes.scheme import MAX_RESIDUAL, Decoding, Key, Scheme
 
@@ -65,17 +65,18 @@ class Loop:
         on_step: Callable[[rec.Decoded], None] | None = None,
         should_stop: Callable[[], None] | None = None,
         poll_s: float | None = None,
-        sums: Sums | None = None,
+        held: Held | None = None,
     ) -> None:
         """`asked` hands over (and forgets) what a lazy scheme asked about weights, `beside` what was called besides the
         rounds; `cpus` names the processors that answered; `on_step` is called after each job;
-        `should_stop` is called between events, at least every `poll_s`, and raises to end the run; `sums` adds results
-        as they come, where the scheme lets it."""
+        `should_stop` is called between events, at least every `poll_s`, and raises to end the run; `held` keeps
+        results until their job decodes, or adds them as they come."""
         self._scheme, self._plan, self._rounds, self._fleet, self._trainer = scheme, plan, rounds, fleet, trainer
         self._recorder, self._asked, self._on_step = recorder, asked, on_step
         self._take_beside, self._beside, self._cpus = beside, rec.Beside(), cpus
         self._should_stop, self._poll_s = should_stop, poll_s
-        self._held = Held(scheme, sums)
+        self._held = Held() if held is None else held
+        self._held.serve(scheme)
         self._published: set[int] = set()
         self._applied: list[int] = []
         """jobs whose weights are still held for workers"""
@@ -146,10 +147,6 @@ class Loop:
             max_residual=self._max_residual,
             max_amplification=self._max_amplification,
         )
-
-    def result(self, key: Key) -> Any:
-        """A result that is still held; lazy schemes compare them."""
-        return self._held[key]
 
     @property
     def results_held(self) -> int:

@@ -49,15 +49,15 @@ class Prices:
 PRICES = Prices()
 
 
-def load_prices(path: Path) -> Prices:
-    """The table with what the TOML file at `path` says in its place; ours when there is no such file.
+def load_prices(path: Path, listed: Prices = PRICES) -> Prices:
+    """The table `listed` with what the TOML file at `path` says in its place; as it is when there is no such file.
 
     Raises: ConfigError in one line.
     """
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return PRICES
+        return listed
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: is no table of prices: {error}") from error
     known = [field.name for field in fields(Prices)]
@@ -67,7 +67,7 @@ def load_prices(path: Path) -> Prices:
         wrong = not isinstance(value, str) if name == "date" else isinstance(value, bool) or not _is_price(value)
         if wrong:
             raise ConfigError(f"{path}: {name} must be {'text' if name == 'date' else 'a number, not negative'}")
-    return replace(PRICES, **given)
+    return replace(listed, **given)
 
 
 def _is_price(value: object) -> bool:

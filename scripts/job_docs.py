@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gradmux.orchestrator.backends import installed_backends
 from gradmux.orchestrator.job_file import job_schema
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "job-file.md"
@@ -21,7 +22,7 @@ SECTIONS = (
     ("[training]", "TrainingConfig"),
     ("[[models]]", "ModelConfig"),
     ("optimizer and scheduler of a model", "NamedClass"),
-    ("[emulator]", "EmulatorConfig"),
+    *((f"[{name}]", kind.__name__) for each in installed_backends() for name, kind in each.sections.items()),
 )
 NOTES = {
     "[scheme]": "Every other key is a parameter of the scheme, by letter or by long name: [schemes.md](schemes.md).\n",

@@ -34,7 +34,7 @@ def cost_command(settings: Settings, run: str, rounds: bool) -> None:
 
     paths = find_run(settings.home, run)
     job = read_job(paths)
-    tariff = tariff_of(paths, job.cluster.memory_mb)
+    tariff = tariff_of(paths, job.cluster)
     prices = tariff.prices
     cost = cost_of(read_record(paths.record) if paths.record.exists() else (), tariff.memory_mb)
     if settings.json:

@@ -1,4 +1,4 @@
-"""`gradmux doctor`: whether account, function and bucket, or the emulator, are fit for a job."""
+"""`gradmux doctor`: whether a job, and the backend where it would run, are fit for each other."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import print_json, stdout
 
 if TYPE_CHECKING:
-    from gradmux.infra.aws.doctor import Finding
+    from gradmux.orchestrator.findings import Finding
 
 SIGNS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
+SERVICE = "local"
 
 
 @command("doctor", example="gradmux doctor job.toml")
 @click.argument("job", type=click.Path(path_type=Path), required=False)
+@click.option("--backend", help="Which to look at, instead of the job's (else aws).")
 @click.option("--local", is_flag=True, help="The emulator: that of `gradmux local up`, or one of the doctor's own.")
 @click.option("--name", default="gradmux", show_default=True, help="Of the deployment to look at, without a JOB.")
 @click.option("--function", help="Name or ARN, instead of the job's or the deployment's.")
@@ -30,6 +32,7 @@ def doctor_command(
     settings: Settings,
     ctx: click.Context,
     job: Path | None,
+    backend: str | None,
     local: bool,
     name: str,
     function: str | None,
@@ -41,22 +44,23 @@ def doctor_command(
     Calls the function twice, and puts a small object into the bucket, which is deleted again. Exit code 0 when a job
     can run, 4 when only the account's limits are in its way, else 3.
     """
-    from gradmux.cli.checkup import Asked, look_at_job, open_checkup
-    from gradmux.infra.aws.account import account_errors
-    from gradmux.infra.aws.doctor import examine, exit_code
+    from gradmux.orchestrator.backends import Examination, find_backend
+    from gradmux.orchestrator.findings import exit_code
     from gradmux.orchestrator.job_file import load_job
 
     findings: list[Finding] = []
-    config, model_bytes = None, None
+    config, worker_mb = None, None
     if job is not None:
         config = load_job(job)
-        findings, model_bytes = look_at_job(job, config)
+        from gradmux.orchestrator.estimate.doctor import look_at_job
+
+        findings, worker_mb = look_at_job(job, config)
+    wanted = find_backend(SERVICE if local else backend or ("aws" if config is None else config.cluster.backend))
     _show(settings, findings)
-    asked = Asked(local, name, function, bucket, workers)
-    with account_errors(), open_checkup(settings.home, asked, config, model_bytes) as checkup:
-        for finding in examine(checkup.door, checkup.needs):
-            findings.append(finding)
-            _show(settings, [finding])
+    named = {"name": name, **{key: value for key, value in (("function", function), ("bucket", bucket)) if value}}
+    for finding in wanted.examine(Examination(settings.home, config, worker_mb, workers, local, named)):
+        findings.append(finding)
+        _show(settings, [finding])
     code = exit_code(findings)
     if settings.json:
         print_json({"findings": findings, "exit_code": code})

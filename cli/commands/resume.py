@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
-
 import click
 
 from gradmux.cli.numbers import FiniteFloat
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import print_json, set_up_logging, stderr
-
-if TYPE_CHECKING:
-    from gradmux.orchestrator.runs.paths import RunPaths
 
 
 @command("resume", example="gradmux resume digits-1 --detach")
@@ -49,12 +43,13 @@ def resume_command(
     from gradmux.cli.output import warn
     from gradmux.cli.results import tell_result
     from gradmux.orchestrator.runs.detach import run_detached
+    from gradmux.orchestrator.runs.mirror import bring_from_s3
     from gradmux.orchestrator.runs.ownership import distrust, files_of_run
     from gradmux.orchestrator.runs.paths import find_run
     from gradmux.orchestrator.runs.status import read_result
 
     set_up_logging(settings)
-    paths = _from_store(settings, run) if run.startswith("s3://") else find_run(settings.home, run)
+    paths = bring_from_s3(run, settings.home) if run.startswith("s3://") else find_run(settings.home, run)
     if paths.result.exists():
         stderr(settings).print(f"{paths.run} is done already; this is what it came to")
         tell_result(settings, read_result(paths))
@@ -78,22 +73,3 @@ def _stranger(run: str) -> str:
     """Why a run that is brought from a bucket may be somebody else's; empty for any other."""
     url = run.startswith("s3://")
     return f"the functions of {run} come from that bucket and run with your credentials: is it your run?" if url else ""
-
-
-def _from_store(settings: Settings, url: str) -> RunPaths:
-    """The folder of a run in S3, brought here."""
-    from gradmux.lambda_worker.contract import cancelled_epoch
-    from gradmux.orchestrator.errors import ConfigError
-    from gradmux.orchestrator.runs.life import NEVER
-    from gradmux.orchestrator.runs.mirror import bring
-    from gradmux.orchestrator.store import Keys, open_bucket
-
-    found = re.fullmatch(r"s3://([^/]+)/runs/([^/]+)/?", url)
-    if found is None:
-        raise ConfigError(f"{url}: a run in S3 is s3://BUCKET/runs/NAME")
-    store, keys = open_bucket(found[1]), Keys(found[2])
-    try:
-        cancelled = cancelled_epoch(store.get(keys.cancel)) if store.exists(keys.cancel) else NEVER
-        return bring(store, keys, settings.home, cancelled)
-    finally:
-        store.close()

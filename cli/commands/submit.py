@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gradmux.cli.arguments import parse_faults
 from gradmux.cli.options import FAULTS_HELP, Settings, command, pass_settings
 from gradmux.cli.output import print_json, set_up_logging, warn
 from gradmux.cli.results import tell_result
@@ -73,6 +74,7 @@ def submit_command(
     warn(distrust(files_of_job(job, config)))  # what is in them runs from here on
 
     from gradmux.cli.foreground import run_here
+    from gradmux.orchestrator.backends import find_backend
     from gradmux.orchestrator.materials import Materials
     from gradmux.orchestrator.prices import PRICES, load_prices
     from gradmux.orchestrator.runs.keep import keep_job, nothing_left_of_refused
@@ -83,7 +85,7 @@ def submit_command(
     from gradmux.orchestrator.store import open_bucket
 
     counted = dry_run or config.cluster.max_cost_usd is not None
-    prices = load_prices(prices_file(settings.home)) if counted else PRICES
+    prices = load_prices(prices_file(settings.home), find_backend(config.cluster.backend).prices) if counted else PRICES
     prepared = prepare_job(config, Materials(), job.parent, open_bucket)
     if dry_run:
         from gradmux.cli.dry_run import tell_plan
@@ -102,13 +104,12 @@ def submit_command(
 
 
 def _with_faults(config: JobConfig, faults: str) -> JobConfig:
-    from gradmux.cli.arguments import parse_faults
-    from gradmux.infra.local.backend import fault_plan
-
     if not faults:
         return config
-    if config.cluster.backend != "local":
-        raise ConfigError('--faults are the emulator\'s: they need cluster.backend = "local"')
-    rates = {**config.emulator.faults, **parse_faults(faults)}
-    fault_plan(rates, seed=0)
-    return config.model_copy(update={"emulator": config.emulator.model_copy(update={"faults": rates})})
+    from gradmux.orchestrator.backends import InjectsFaults, find_backend, installed_backends
+
+    backend = find_backend(config.cluster.backend)
+    if not isinstance(backend, InjectsFaults):
+        others = " or ".join(repr(each.name) for each in installed_backends() if isinstance(each, InjectsFaults))
+        raise ConfigError(f"--faults are an emulator's: they need cluster.backend = {others}, not {backend.name!r}")
+    return backend.with_faults(config, parse_faults(faults))

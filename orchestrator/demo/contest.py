@@ -19,9 +19,10 @@ from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.results import RunResult, Trained
 from gradmux.orchestrator.runs.keep import keep_job
+from gradmux.orchestrator.runs.player import OnStep
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.runs.stopping import Stop
-from gradmux.orchestrator.runs.train import OnStep, run_job
+from gradmux.orchestrator.runs.train import run_job
 
 MODELS = (
     {"name": "mlp-32", "factory": "gradmux.orchestrator.demo.models:mlp", "args": {"hidden": 32}},

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from gradmux.orchestrator.auto import Pilot
-from gradmux.orchestrator.config import ClusterConfig, JobConfig
+from gradmux.orchestrator.backends import Pace, find_backend
+from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.delays import GENERATORS
+from gradmux.orchestrator.delays.calls import CallDelays, How
 from gradmux.orchestrator.delays.find import find_profile
 from gradmux.orchestrator.errors import RunStopped
 from gradmux.orchestrator.estimate.calls import Bill, Calls, Seen, Storing, Work, bill, play
@@ -27,57 +28,12 @@ from gradmux.orchestrator.prices import Prices
 from gradmux.orchestrator.record import Header, Line, MemoryRecord
 from gradmux.orchestrator.runs.policy import auto_job
 from gradmux.orchestrator.runs.prepare import Prepared
-from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.training.cloud_sum import slices_of
 
 MOST_CALLS = 30_000
 """So many calls are played, which takes about a second; what is left of a longer run is taken to cost as much."""
-WHOLE_CPU_MB = 1769
-"""AWS: a function with so much memory has one processor; with less, a part of one."""
-S3_BYTES_PER_S = 75e6
-"""What one worker reads from S3, or writes there: an assumption."""
-AWS_DELAYS = "lambda-like"
 AT_ONCE_S = 1e-6
 """no deadline is shorter"""
-
-
-class How(StrEnum):
-    """What a delay says of a call."""
-
-    WHOLE = "whole"
-    """all that it takes: it was measured with the job's work in it"""
-    ADDED = "added"
-    """what comes on top of the computation"""
-    LONGER = "longer"
-    """what it takes at least, computation or not: as the emulator plays it"""
-
-
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """What calls take."""
-
-    name: str
-    how: How
-    delays_s: FloatArray
-    """(rounds, columns)"""
-    slope_s: float = 0.0
-    """seconds per unit of load, beyond `base_load`"""
-    base_load: float = 0.0
-
-    def table(self, workers: int, seed: int) -> DelayTable:
-        """For so many workers; a profile of fewer has its columns used again."""
-        folds = -(-workers // self.delays_s.shape[1])
-        return DelayTable(np.tile(self.delays_s, (1, folds)), workers, seed)
-
-    def load_model(self, slope_s: float) -> LoadModel:
-        """How a call's time grows with its load, where computing takes `slope_s` for a whole batch."""
-        match self.how:
-            case How.WHOLE:
-                return LoadModel(self.slope_s, self.base_load)
-            case How.ADDED:
-                return LoadModel(slope_s)
-            case How.LONGER:
-                return LoadModel(self.slope_s, self.base_load, least_slope_s=slope_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +51,8 @@ class Estimate:
     memory_mb: int
     prices: Prices
     max_cost_usd: float | None
+    lasts: bool
+    """does the run last about as long as it was played? Not where an emulator plays delays in another time"""
 
     @property
     def exceeds_budget(self) -> bool:
@@ -130,16 +88,18 @@ def estimate_job(prepared: Prepared, prices: Prices, named: str | None = None) -
 
     Raises: ConfigError when there are no such delays, or a worker could not compute its share.
     """
-    cluster, delays = prepared.config.cluster, _delays(prepared.config, named)
+    config, cluster = prepared.config, prepared.config.cluster
+    backend = find_backend(cluster.backend)
+    delays, pace = _named_delays(named, config) if named else backend.delays(config), backend.pace(config)
     try:
         seen = _first_rounds(prepared)
         trial = try_shares(prepared, prepared.scheme(), seen)
-        shares = [on_backend(share, cluster) for share in trial.shares]
+        shares = [at_pace(share, pace) for share in trial.shares]
         slope_s = fmean(share.seconds / share.load for share in shares)
-        played = _play(prepared, delays, delays.load_model(slope_s))
+        played = _play(prepared, delays, load_model(delays, slope_s))
     except RunStopped as stopped:
         return f"under the delays of {delays.name} the run would stop: {stopped}"
-    storing = _storing(prepared, trial, mailed=seen.early or cluster.invoke == "event")
+    storing = _storing(prepared, trial, pace, mailed=seen.early or cluster.invoke == "event")
     return Estimate(
         bill=bill(played.calls, _work(shares, slope_s), storing, played.workers, cluster.memory_mb, prices),
         calls=played.calls,
@@ -149,28 +109,36 @@ def estimate_job(prepared: Prepared, prices: Prices, named: str | None = None) -
         memory_mb=cluster.memory_mb,
         prices=prices,
         max_cost_usd=cluster.max_cost_usd,
+        lasts=delays.how is not How.LONGER,
     )
 
 
 # --- what calls take ---------------------------------------------------------------------------------------------
 
 
-def _delays(config: JobConfig, named: str | None) -> Delays:
-    """Those that were named; else the emulator's for a job that runs there; else what Lambda's are like."""
-    section, workers, seed = config.emulator, config.cluster.most_workers, config.training.seed
-    if named is None and config.cluster.backend == "local":
-        if section.delays == "none":
-            return Delays("none", How.LONGER, np.zeros((1, 1)))
-        profile = find_profile(section.delays, workers=workers, seed=section.seed)
-        scale, slope_s = section.time_scale, profile.slope_s or 0.0
-        name = section.delays if scale == 1.0 else f"{section.delays} x {scale:g}"
-        return Delays(name, How.LONGER, profile.delays_s * scale, slope_s * scale, profile.reference_load())
-    name = named or AWS_DELAYS
-    if name in GENERATORS:
-        profile = find_profile(name, workers=workers, seed=seed)
-        return Delays(name, How.ADDED, np.maximum(profile.delays_at(0.0), 0.0))
-    profile = find_profile(name, workers=workers, seed=seed)
-    return Delays(name, How.WHOLE, profile.delays_s, profile.slope_s or 0.0, profile.reference_load())
+def _named_delays(named: str, config: JobConfig) -> CallDelays:
+    """Those of a file were measured with the job's work in them; a generator's come on top of it."""
+    profile = find_profile(named, workers=config.cluster.most_workers, seed=config.training.seed)
+    if named in GENERATORS:
+        return CallDelays(named, How.ADDED, np.maximum(profile.delays_at(0.0), 0.0))
+    return CallDelays(named, How.WHOLE, profile.delays_s, profile.slope_s or 0.0, profile.reference_load())
+
+
+def delay_table(delays: CallDelays, workers: int, seed: int) -> DelayTable:
+    """For so many workers; a profile of fewer has its columns used again."""
+    folds = -(-workers // delays.delays_s.shape[1])
+    return DelayTable(np.tile(delays.delays_s, (1, folds)), workers, seed)
+
+
+def load_model(delays: CallDelays, slope_s: float) -> LoadModel:
+    """How a call's time grows with its load, where computing takes `slope_s` for a whole batch."""
+    match delays.how:
+        case How.WHOLE:
+            return LoadModel(delays.slope_s, delays.base_load)
+        case How.ADDED:
+            return LoadModel(slope_s)
+        case How.LONGER:
+            return LoadModel(delays.slope_s, delays.base_load, least_slope_s=slope_s)
 
 
 def _first_rounds(prepared: Prepared) -> Seen:
@@ -182,19 +150,16 @@ def _first_rounds(prepared: Prepared) -> Seen:
     return play(scheme, few.rounds(scheme), few.plan, table, LoadModel())[1]
 
 
-def on_backend(share: Share, cluster: ClusterConfig) -> Share:
-    """What was measured here, as it is there."""
-    if cluster.backend == "local":
-        return share
-    slower = max(1.0, WHOLE_CPU_MB / cluster.memory_mb)
-    return replace(share, seconds=share.seconds * slower + share.moved_bytes / S3_BYTES_PER_S)
+def at_pace(share: Share, pace: Pace) -> Share:
+    """What was measured here, as it is on a backend."""
+    return replace(share, seconds=share.seconds * pace.slower + share.moved_bytes / pace.moving_bytes_per_s)
 
 
 def _work(shares: Sequence[Share], slope_s: float) -> Work:
     return Work(slope_s, fmean(share.puts for share in shares), fmean(share.gets for share in shares))
 
 
-def _storing(prepared: Prepared, trial: Trial, *, mailed: bool) -> Storing:
+def _storing(prepared: Prepared, trial: Trial, pace: Pace, *, mailed: bool) -> Storing:
     scheme, concurrency = prepared.scheme(), prepared.config.cluster.concurrency
     item = np.dtype(prepared.wire_dtype(scheme)).itemsize
     size = round(fmean(share.parameters for share in trial.shares)) * item
@@ -204,7 +169,7 @@ def _storing(prepared: Prepared, trial: Trial, *, mailed: bool) -> Storing:
         fetched=not trial.in_cloud,
         mailed=mailed,
         slices=slices,
-        slice_s=size / slices / S3_BYTES_PER_S if slices else 0.0,
+        slice_s=size / slices / pace.summing_bytes_per_s if slices else 0.0,
     )
 
 
@@ -223,7 +188,7 @@ class Played:
     """that were really played"""
 
 
-def _play(prepared: Prepared, delays: Delays, load: LoadModel) -> Played:
+def _play(prepared: Prepared, delays: CallDelays, load: LoadModel) -> Played:
     if not prepared.auto:
         calls, jobs, _ = _play_part(prepared, delays, load)
         return Played(calls, prepared.config.scheme.name, prepared.scheme().workers, jobs)
@@ -243,7 +208,7 @@ def _play(prepared: Prepared, delays: Delays, load: LoadModel) -> Played:
     return Played(total, f"{chosen.scheme} {told} on {chosen.workers} workers", workers, jobs)
 
 
-def _play_part(prepared: Prepared, delays: Delays, load: LoadModel) -> tuple[Calls, int, Sequence[Line]]:
+def _play_part(prepared: Prepared, delays: CallDelays, load: LoadModel) -> tuple[Calls, int, Sequence[Line]]:
     """What it comes to; how many of its jobs were played; the record of those."""
     scheme, plan = prepared.scheme(), prepared.plan
     fewest = 2 + scheme.delay // plan.models
@@ -251,7 +216,7 @@ def _play_part(prepared: Prepared, delays: Delays, load: LoadModel) -> tuple[Cal
     part, record = _of_steps(prepared, steps), MemoryRecord()
     scheme = part.scheme()
     record.write(Header("estimate", scheme.name, {}, scheme.workers, plan.models, steps, 0, {}, {}))
-    table = delays.table(scheme.workers, prepared.config.training.seed)
+    table = delay_table(delays, scheme.workers, prepared.config.training.seed)
     calls, _ = play(scheme, part.rounds(scheme), part.plan, table, load, record)
     return calls.times(plan.steps / steps), part.plan.jobs, record.lines
 
@@ -263,7 +228,7 @@ def _of_steps(prepared: Prepared, steps: int) -> Prepared:
 # --- in words ----------------------------------------------------------------------------------------------------
 
 
-def _assumes(prepared: Prepared, delays: Delays, shares: Sequence[Share], played: Played, prices: Prices) -> str:
+def _assumes(prepared: Prepared, delays: CallDelays, shares: Sequence[Share], played: Played, prices: Prices) -> str:
     """What the estimate rests on, in one line."""
     least, most = (1e3 * pick(share.seconds for share in shares) for pick in (min, max))
     share = f"{least:.1f} ms" if len(shares) == 1 or most - least < 0.1 else f"{least:.1f} to {most:.1f} ms"

@@ -6,6 +6,7 @@ Pure, but for the random jitter: the instant is always passed in. Read next: `la
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from urllib.parse import quote
 from gradmux.lambda_worker.contract import MAX_EVENT_BYTES, MAX_REQUEST_BYTES, Request, encode_request
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.refusals import Verdict
-from gradmux.orchestrator.ports import Invocation, Outcome
+from gradmux.orchestrator.ports import Arrival, Fleet, Invocation, Outcome
 
 SILENCE_S = 120.0
 """An answer may take so much longer than the function's timeout: cold starts, and the emulator's queue for a core."""
@@ -42,6 +43,30 @@ class MakesRequests(Protocol):
 
     def build(self, call: Invocation) -> Request: ...
     def warm(self, call: Invocation) -> Request: ...
+
+
+class WorkerFleet(Fleet, Protocol):
+    """A `ports.Fleet` with all that a run asks of workers besides its rounds."""
+
+    @property
+    def cpus(self) -> tuple[str, ...]:
+        """Models of the processors that have answered so far."""
+        ...
+
+    def check(self, connections: int = 1) -> None:
+        """Whether it could invoke, before anything is invoked. Raises: PreflightError that says why not.
+
+        Whatever takes time to open is opened, for so many calls at once.
+        """
+        ...
+
+    def warm(self, invocations: Sequence[Invocation]) -> Sequence[Arrival]:
+        """Has workers started, models and data read, as these invocations will need them; returns when all are."""
+        ...
+
+    def run(self, calls: Sequence[tuple[Invocation, Request]]) -> Sequence[Arrival]:
+        """Has these requests answered, beside whatever is in flight; what came of each, in this order."""
+        ...
 
 
 def request_body(request: Request) -> bytes:

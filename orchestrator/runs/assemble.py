@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from gradmux.orchestrator.backends import Place
-from gradmux.orchestrator.fleets.calling import Function, MakesRequests, Patience
-from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.backends import FleetPlan, Place, find_backend
+from gradmux.orchestrator.fleets.calling import MakesRequests, WorkerFleet
 from gradmux.orchestrator.record import Header
 from gradmux.orchestrator.runs.budget import Budget
 from gradmux.orchestrator.runs.checkpoints import Checkpoint
@@ -32,9 +31,12 @@ from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials,
 from gradmux.orchestrator.training.stored import Shelf
 from gradmux.orchestrator.training.trainer import EVENT_INLINE_BYTES, INLINE_BYTES, TorchTrainer
 
+SNAPSHOTS_IN_REQUEST = 100
+"""What is in a request may take so many times the largest snapshot in it: other snapshots, and rows."""
+
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Assembly:
     """Makes them."""
 
     prepared: Prepared
@@ -57,24 +59,35 @@ class Parts:
             keys=self.keys,
             epoch=self.life.epoch,
             clip_norm=self.prepared.config.training.clip_norm,
-            inline_bytes=EVENT_INLINE_BYTES if self.prepared.config.cluster.invoke == "event" else INLINE_BYTES,
+            inline_bytes=self._inline_bytes(),
         )
         for model, state in enumerate(() if saved is None else saved.states):
             trainer.load_state(model, state)
         return trainer
 
-    def fleet(self, requests: MakesRequests, shelf: Shelf | None) -> LambdaFleet:
+    def _inline_bytes(self) -> int:
+        """Snapshots up to this size travel in requests, of which each may have many."""
+        limits, event = find_backend(self.prepared.config.cluster.backend).limits, self.event
+        usual, most = (EVENT_INLINE_BYTES, limits.event_bytes) if event else (INLINE_BYTES, limits.request_bytes)
+        return usual if most is None else min(usual, most // SNAPSHOTS_IN_REQUEST)
+
+    @property
+    def event(self) -> bool:
+        """Do workers answer through the store?"""
+        return self.prepared.config.cluster.invoke == "event"
+
+    def fleet(self, requests: MakesRequests, shelf: Shelf | None) -> WorkerFleet:
         """What invokes; with a `shelf` results stay in the store."""
         cluster = self.prepared.config.cluster
-        return LambdaFleet(
-            Function(self.place.function, timeout_s=cluster.timeout_s),
-            requests,
-            self.store,
-            run=self.keys.run,
-            session=self.place.session(),
-            endpoint_url=self.place.lambda_url,
-            patience=Patience(throttled_s=cluster.patience_s, unavailable_s=cluster.patience_s),
-            shelf=shelf,
+        return self.place.fleet(
+            FleetPlan(
+                requests=requests,
+                store=self.store,
+                run=self.keys.run,
+                timeout_s=cluster.timeout_s,
+                patience_s=cluster.patience_s,
+                shelf=shelf,
+            )
         )
 
     def requests(self, trainer: TorchTrainer, scheme: Scheme, mode: str) -> RequestBuilder:
@@ -88,7 +101,7 @@ class Parts:
             orders=[prepared.order] * prepared.plan.models,
             weights=trainer.weights,
             seed=prepared.config.training.seed,
-            wire=Wire(prepared.wire_dtype(scheme), mode, post=prepared.config.cluster.invoke == "event"),
+            wire=Wire(prepared.wire_dtype(scheme), mode, post=self.event),
         )
         return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
 
@@ -132,6 +145,6 @@ class Parts:
         cluster = self.prepared.config.cluster
         if cluster.max_cost_usd is None:
             return None
-        before, tariff = read_history(self.paths.record), tariff_of(self.paths, cluster.memory_mb)
+        before, tariff = read_history(self.paths.record), tariff_of(self.paths, cluster)
         billed_s, calls = before.billed_s + before.beside.billed_s, before.invocations + before.beside.calls
         return Budget(cluster.max_cost_usd, tariff.memory_mb, tariff.prices, billed_s, calls, self.paths.run)

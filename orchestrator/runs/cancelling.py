@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gradmux.orchestrator.backends import find_backend
 from gradmux.orchestrator.runs.life import Life, last_life, request_cancel
 from gradmux.orchestrator.runs.lock import is_held
 from gradmux.orchestrator.runs.paths import RunPaths
@@ -71,10 +72,38 @@ def _left(paths: RunPaths, life: Life | None, before: RunStatus, after: RunStatu
     """(invocations that may still run, for how many seconds)."""
     if life is None or life.place is None or after.state is State.DONE:
         return 0, 0.0
-    if life.place.backend == "local" and not after.state.active:
-        return 0, 0.0  # the emulator ends with its process
+    if not after.state.active and not find_backend(life.place.backend).workers_outlive_run:
+        return 0, 0.0
     if after.state.active or before.state is State.INTERRUPTED:
         return None, life.place.timeout_s
     ended_s = time.time() - paths.record.stat().st_mtime if paths.record.exists() else 0.0
     left_s = max(0.0, life.place.timeout_s - ended_s)
     return (after.in_flight, left_s) if left_s and after.in_flight else (0, 0.0)
+
+
+def tell_workers(paths: RunPaths, life: Life) -> bool:
+    """Puts the marker that workers look for before they compute. False when the store does not take it.
+
+    Of a run without a process it also removes what that has left in the store for its workers: nothing else will.
+    """
+    from gradmux.lambda_worker.contract import cancel_marker
+    from gradmux.orchestrator.errors import PreflightError, RunStopped
+    from gradmux.orchestrator.runs.leftovers import leftovers
+    from gradmux.orchestrator.runs.life import store_name
+    from gradmux.orchestrator.store import Keys
+
+    assert life.place is not None
+    try:
+        store = find_backend(life.place.backend).reopen(life.place)
+    except PreflightError:
+        return False
+    keys = Keys(store_name(paths))
+    try:
+        store.put(keys.cancel, cancel_marker(life.epoch))
+        if not is_held(paths.lock):
+            store.delete(leftovers(store, keys, life.epoch))
+    except (PreflightError, RunStopped):
+        return False
+    finally:
+        store.close()
+    return True

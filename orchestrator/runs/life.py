@@ -71,9 +71,9 @@ def last_life(paths: RunPaths) -> Life | None:
     if fields is None:
         return None
     try:
-        place = None if fields["place"] is None else PlaceNote(**fields["place"])
+        place = None if fields["place"] is None else PlaceNote.of(fields["place"])
         return Life(**{**fields, "epoch": int(fields["epoch"]), "place": place})
-    except (TypeError, KeyError, ValueError) as error:
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
         raise _damaged(paths.life) from error
 
 

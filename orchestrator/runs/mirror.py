@@ -43,10 +43,10 @@ class Claims(Store, Protocol):
 class Mirror:
     """Keeps the folder of one life of a run in the store."""
 
-    def __init__(self, store: Claims, keys: Keys, paths: RunPaths, life: Life, bucket: str) -> None:
-        """`bucket`: its name, for people."""
+    def __init__(self, store: Claims, keys: Keys, paths: RunPaths, life: Life, root: str) -> None:
+        """`root`: what people call the store, `s3://bucket`."""
         self._store, self._keys, self._paths, self._life = store, keys, paths, life
-        self._url = f"s3://{bucket}/{keys.prefix.rstrip('/')}"
+        self._url = f"{root}/{keys.prefix.rstrip('/')}"
         self._offset = 0
 
     def begin(self) -> None:
@@ -107,6 +107,22 @@ def last_claimed(store: Store, keys: Keys) -> int:
     """The number of the last life that any machine has begun; NEVER when there was none."""
     names = (key.rpartition("/")[2] for key in store.list(keys.folder("lives/")))
     return max((int(name) for name in names if name.isdigit()), default=NEVER)
+
+
+def bring_from_s3(url: str, home: Path) -> RunPaths:
+    """The folder of a run in a bucket, brought under `home`. Raises: as `bring`; ConfigError when it is no such URL."""
+    from gradmux.lambda_worker.contract import cancelled_epoch
+    from gradmux.orchestrator.store import open_bucket
+
+    found = re.fullmatch(r"s3://([^/]+)/runs/([^/]+)/?", url)
+    if found is None:
+        raise ConfigError(f"{url}: a run in S3 is s3://BUCKET/runs/NAME")
+    store, keys = open_bucket(found[1]), Keys(found[2])
+    try:
+        cancelled = cancelled_epoch(store.get(keys.cancel)) if store.exists(keys.cancel) else NEVER
+        return bring(store, keys, home, cancelled)
+    finally:
+        store.close()
 
 
 def bring(store: Store, keys: Keys, home: Path, cancelled: int = NEVER, disk: Disk = DISK) -> RunPaths:

@@ -96,8 +96,8 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     Modules and relative paths are looked for in `folder` first. Raises: ConfigError in one line.
     """
     params = _params(config)
-    config = find_backend(config.cluster.backend).check(config, folder)
-    plans = model_plans(config, materials)
+    config = find_backend(config.cluster.backend).prepare(config, folder)
+    plans = _model_plans(config, materials)
     dtype = config.training.dtype
     train = load_dataset(materials.train or _found(config.data.train, folder), dtype=dtype, open_bucket=open_bucket)
     prepared = Prepared(
@@ -153,8 +153,7 @@ def _params(config: JobConfig) -> Params:
     return {}
 
 
-def model_plans(config: JobConfig, materials: Materials) -> tuple[ModelPlan, ...]:
-    """The job's models, with the functions of `materials` where those are given. Nothing is imported."""
+def _model_plans(config: JobConfig, materials: Materials) -> tuple[ModelPlan, ...]:
     return tuple(_model_plan(model, config, materials) for model in config.expanded_models())
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gradmux.orchestrator.backends import Place
+from gradmux.orchestrator.backends import FleetPlan, Place
 from gradmux.orchestrator.delays.probe import Probe, ProbePlan, probe
-from gradmux.orchestrator.fleets.calling import Function
-from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.runs.prepare import Prepared
-from gradmux.orchestrator.store import Keys, S3Store
+from gradmux.orchestrator.store import Keys
 from gradmux.orchestrator.training.data import put_dataset
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype
 from gradmux.orchestrator.training.trainer import TorchTrainer
+
+PATIENCE_S = 60.0
+"""A measurement waits no longer for workers that are refused."""
 
 
 def run_probe(prepared: Prepared, place: Place, plan: ProbePlan, on_round: Callable[[int], None]) -> Probe:
@@ -26,7 +27,7 @@ def run_probe(prepared: Prepared, place: Place, plan: ProbePlan, on_round: Calla
     Raises: PreflightError when the function or bucket cannot be used, ConfigError when nothing answers.
     """
     keys, single = Keys(f"probe-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"), JobPlan(models=1, steps=1)
-    store = S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session())
+    store = place.store()
     try:
         trainer = TorchTrainer(prepared.models[:1], single, store=store, keys=keys)
         materials = RunMaterials(
@@ -39,13 +40,15 @@ def run_probe(prepared: Prepared, place: Place, plan: ProbePlan, on_round: Calla
             seed=prepared.config.training.seed,
             wire=Wire(dtype=wire_dtype([prepared.config.training.dtype], binary=True)),
         )
-        fleet = LambdaFleet(
-            Function(place.function, timeout_s=prepared.config.cluster.timeout_s),
-            RequestBuilder(materials, single, plan.chunk_sizes),
-            store,
-            run=keys.run,
-            session=place.session(),
-            endpoint_url=place.lambda_url,
+        cluster = prepared.config.cluster
+        fleet = place.fleet(
+            FleetPlan(
+                requests=RequestBuilder(materials, single, plan.chunk_sizes),
+                store=store,
+                run=keys.run,
+                timeout_s=cluster.timeout_s,
+                patience_s=min(cluster.patience_s, PATIENCE_S),
+            )
         )
         try:
             fleet.check(connections=plan.workers)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import secrets
 import struct
 from collections.abc import Iterator
@@ -25,14 +24,9 @@ LEDGER = "ledger"
 SUFFIX = ".lease"
 
 
-LOOPBACK = "http://127.0.0.1:"
-"""Emulators come and go, on any port; all of them share this machine."""
-
-
-def slots_folder(paths: RunPaths, endpoint: str) -> Path:
-    """Where the runs beside this one that use the same endpoint share their slots."""
-    name = "local" if endpoint.startswith(LOOPBACK) else re.sub(r"[^A-Za-z0-9.-]+", "_", endpoint)
-    return paths.folder.parent.parent / "slots" / name
+def slots_folder(paths: RunPaths, pool: str) -> Path:
+    """Where the runs beside this one that invoke workers of the same pool share their slots."""
+    return paths.folder.parent.parent / "slots" / pool
 
 
 class Slots:

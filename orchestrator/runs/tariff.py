@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradmux.orchestrator.backends import Billed, find_backend
+from gradmux.orchestrator.config import ClusterConfig
 from gradmux.orchestrator.prices import Prices, load_prices
 from gradmux.orchestrator.runs.life import last_life
 from gradmux.orchestrator.runs.paths import RunPaths
@@ -17,14 +19,12 @@ class Tariff:
     memory_mb: int
 
 
-def tariff_of(paths: RunPaths, memory_mb: int) -> Tariff:
-    """The user's own prices where there are any; memory and architecture of the function as the last life found them,
-    else `memory_mb`, as the job says, and x86.
+def tariff_of(paths: RunPaths, cluster: ClusterConfig) -> Tariff:
+    """The user's own prices where there are any, else the backend's; memory and architecture of the workers as the last
+    life found them, else as the job says, and x86.
 
     Raises: ConfigError when the table of prices cannot be read, FolderError.
     """
-    prices, life = load_prices(paths.prices), last_life(paths)
-    place = None if life is None else life.place
-    if place is None:
-        return Tariff(prices, memory_mb)
-    return Tariff(prices.for_arm() if place.arm else prices, place.memory_mb or memory_mb)
+    prices, life = load_prices(paths.prices, find_backend(cluster.backend).prices), last_life(paths)
+    billed = Billed() if life is None or life.place is None else life.place.billed
+    return Tariff(prices.for_arm() if billed.arm else prices, billed.memory_mb or cluster.memory_mb)

@@ -1,20 +1,25 @@
-"""Who computes for one life of a run, and what makes their requests.
+"""The workers of one life of a run, and what makes their requests.
 
 Knows neither loop nor scheme. Read next: `train.py`, which puts them together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gradmux.lambda_worker.contract import Request
 from gradmux.orchestrator.fleets.beside import CallsBeside
-from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
+from gradmux.orchestrator.fleets.calling import WorkerFleet
 from gradmux.orchestrator.fleets.onward_fleet import OnwardFleet
-from gradmux.orchestrator.fleets.shared_fleet import Warm
+from gradmux.orchestrator.fleets.shared_fleet import SharedFleet, Warm, warm_within
+from gradmux.orchestrator.fleets.warming import memory_settled
 from gradmux.orchestrator.ports import Invocation, Trainer
 from gradmux.orchestrator.runs.aggregation import Aggregation
+from gradmux.orchestrator.runs.assemble import Assembly
 from gradmux.orchestrator.runs.patience import PatientStore
+from gradmux.orchestrator.runs.slots import Slots, slots_folder
 from gradmux.orchestrator.training.cloud_sum import Setting
 from gradmux.orchestrator.training.requests import RequestBuilder
 from gradmux.orchestrator.training.trainer import TorchTrainer
@@ -42,10 +47,10 @@ class Restoring:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Who computes for a life, and what makes their requests."""
+    """Those of one life."""
 
     requests: Restoring
-    calls: LambdaFleet
+    calls: WorkerFleet
     """what really invokes"""
     fleet: OnwardFleet
     """the same, as the loop sees it"""
@@ -58,3 +63,21 @@ class Workers:
     def summing(self, trainer: TorchTrainer, setting: Setting, store: PatientStore) -> Trainer:
         """The trainer, as the loop sees it."""
         return self.aggregation.trainer(trainer, setting, self.beside.counting(self.calls.run), store)
+
+
+@contextmanager
+def open_workers(parts: Assembly, trainer: TorchTrainer) -> Iterator[Workers]:
+    """The fleet of a life, tried, for as long as the context is open."""
+    prepared, requests = parts.prepared, Restoring(trainer)
+    aggregation = Aggregation.of(prepared, trainer)
+    calls = parts.fleet(requests, aggregation.shelf)
+    slots = Slots(slots_folder(parts.paths, parts.place.pool), prepared.config.cluster.concurrency)
+    fleet = OnwardFleet(SharedFleet(calls, slots))
+    try:
+        calls.check(connections=prepared.scheme().workers)
+        with memory_settled():
+            warm, beside = warm_within(slots, calls.warm), CallsBeside()
+            yield Workers(requests, calls, fleet, beside.counting(warm), beside, aggregation)
+    finally:
+        fleet.close()
+        slots.close()

@@ -7,7 +7,8 @@ the shards plus the history for every model. Knows no triggers. Read next: `orch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,18 @@ from gradmux.orchestrator.training.gradients import CodedResult, Term, combine, 
 from gradmux.orchestrator.training.trainer import TorchTrainer
 
 
+class HoldsResults(Protocol):
+    """Looks up a result by its key."""
+
+    def __getitem__(self, key: Key) -> CodedResult: ...
+
+
 class DistanceTrainer:
     """Distances are squared Euclidean norms, computed in float64; gradients are sums over samples."""
 
-    def __init__(self, trainer: TorchTrainer, plan: JobPlan, result: Callable[[Key], CodedResult]) -> None:
-        """`result` looks up a result that the loop still holds."""
-        self._trainer, self._plan, self._result = trainer, plan, result
+    def __init__(self, trainer: TorchTrainer, plan: JobPlan, held: HoldsResults) -> None:
+        """`held`: the results that the loop still holds (`orchestrator/held.py`)."""
+        self._trainer, self._plan, self._held = trainer, plan, held
         self._starts: dict[int, Array] = {}
 
     def publish(self, job: int) -> None:
@@ -50,7 +57,7 @@ class DistanceTrainer:
         return squared_distance(self._sum(one), self._sum(other))
 
     def _sum(self, weights: Mapping[Key, float]) -> CodedResult:
-        return combine([(self._result(key), weight) for key, weight in weights.items()])
+        return combine([(self._held[key], weight) for key, weight in weights.items()])
 
     def _start(self, job: int) -> Array:
         kept = self._starts.get(job)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradmux.infra.lambda_place import LambdaPlace
 from gradmux.infra.local import Emulator, FaultKind, FaultPlan, FaultRate
-from gradmux.orchestrator.backends import Place
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.record import Decoded
@@ -69,7 +69,7 @@ class Small:
     """A job on random rows, and where it runs."""
 
     home: Path
-    place: Place
+    place: LambdaPlace
 
     def prepared(self, scheme: Mapping[str, Any], models: list[dict[str, Any]] | None = None, **more: Any) -> Prepared:
         models = models or MODELS
@@ -94,7 +94,7 @@ class Small:
         self,
         paths: RunPaths,
         stop_after: int | None = None,
-        place: Place | None = None,
+        place: LambdaPlace | None = None,
         at_first_step: Callable[[], None] | None = None,
     ) -> Trained:
         """A life of a run, from its folder alone; asked to stop after so many gradients."""

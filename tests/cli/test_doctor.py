@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmux.cli.checkup import look_at_job
+from gradmux.orchestrator.estimate.doctor import look_at_job
 from gradmux.orchestrator.job_file import load_job
 from gradmux.orchestrator.runs.ownership import distrust
 from tests.cli.conftest import Gradmux, Ran
@@ -126,16 +126,16 @@ def test_the_emulator_is_fit_and_its_limit_is_exit_code_4(gradmux: Gradmux) -> N
 
 def test_a_job_that_cannot_be_prepared_is_a_finding(job: Path) -> None:
     job.write_text(JOB.replace("doctors_models:mlp", "doctors_models:nothing"))
-    (finding,), model_bytes = look_at_job(job, load_job(job))
-    assert (finding.check, finding.level, model_bytes) == ("job", "failure", None)
+    (finding,), worker_mb = look_at_job(job, load_job(job))
+    assert (finding.check, finding.level, worker_mb) == ("job", "failure", None)
     assert finding.says.startswith("model 'mlp': factory")
 
 
 def test_code_of_others_is_not_even_imported(job: Path) -> None:
     (job.parent / "doctors_models.py").write_text("raise SystemExit('imported')\n")
     job.parent.chmod(0o777)
-    (finding,), model_bytes = look_at_job(job, load_job(job))
-    assert (finding.check, finding.level, model_bytes) == ("code", "warning", None)
+    (finding,), worker_mb = look_at_job(job, load_job(job))
+    assert (finding.check, finding.level, worker_mb) == ("code", "warning", None)
     assert "may be changed by everybody: its code runs with your credentials" in finding.says
 
 

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmux.orchestrator.config import ClusterConfig
+from gradmux.infra.aws.backend import AWS as AWS_BACKEND
+from gradmux.infra.aws.backend import S3_BYTES_PER_S
+from gradmux.infra.local.backend import LOCAL
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.delays.formats import save_profile
 from gradmux.orchestrator.estimate.calls import ROUNDED_S
-from gradmux.orchestrator.estimate.job import S3_BYTES_PER_S, on_backend
+from gradmux.orchestrator.estimate.job import at_pace
 from gradmux.orchestrator.estimate.share import Share
+from gradmux.orchestrator.job_file import parse_job
 from tests.cli.conftest import Gradmux, Ran
 from tests.cli.test_submit import GC, JOB, MODELS
 from tests.orchestrator.fleets.fake_lambda import FakeLambda
@@ -106,14 +109,26 @@ def test_on_aws_lambdas_delays_come_on_top_of_what_a_share_takes_here(gradmux: G
     assert "BUDGET" not in text
 
 
+TREE = {
+    "scheme": {"name": "uncoded"},
+    "data": {"train": "digits:train", "batch_size": 64},
+    "training": {"steps": 1},
+    "models": [{"name": "mlp", "factory": "here:mlp"}],
+}
+
+
 def test_a_share_on_lambda() -> None:
     share = Share(load=0.25, seconds=0.1, parameters=1000, moved_bytes=round(S3_BYTES_PER_S))
-    aws = ClusterConfig(backend="aws", bucket="b", memory_mb=1769)
-    assert on_backend(share, ClusterConfig()) == share
-    assert on_backend(share, aws).seconds == pytest.approx(0.1 + 1.0)
-    half = aws.model_copy(update={"memory_mb": 1769 / 2})
-    assert on_backend(replace(share, moved_bytes=0), half).seconds == pytest.approx(0.2), "half of a processor"
-    assert on_backend(share, aws.model_copy(update={"memory_mb": 10_240})).seconds == pytest.approx(1.1)
+
+    def seconds(memory_mb: int, moved_bytes: int = share.moved_bytes) -> float:
+        cluster = {"backend": "aws", "bucket": "b", "memory_mb": memory_mb}
+        config = parse_job({**TREE, "cluster": cluster}, "test")
+        return at_pace(replace(share, moved_bytes=moved_bytes), AWS_BACKEND.pace(config)).seconds
+
+    assert at_pace(share, LOCAL.pace(parse_job(TREE, "test"))) == share
+    assert seconds(1769) == pytest.approx(0.1 + 1.0)
+    assert seconds(1769 // 2, moved_bytes=0) == pytest.approx(0.2, rel=1e-3), "half of a processor"
+    assert seconds(10_240) == pytest.approx(1.1)
     assert share.of(4000).seconds == pytest.approx(0.4)
 
 

@@ -25,7 +25,7 @@ from gradmux.orchestrator.runs.history import read_history
 from gradmux.orchestrator.runs.keep import read_job, set_limits
 from gradmux.orchestrator.runs.life import FolderError, store_name
 from gradmux.orchestrator.runs.status import State, status_of
-from gradmux.orchestrator.store import Keys, S3Store
+from gradmux.orchestrator.store import Keys
 from tests.cli.conftest import Gradmux
 from tests.cli.going_on import STEPS, WORKERS, Network, Small, flat, hurt, model, saved
 
@@ -120,7 +120,7 @@ def test_a_run_that_ends_early_leaves_no_snapshots_behind(small: Small, place: A
     through, stopped = small.submit(job), small.submit(job)
     small.run(through)
     keys, seen = Keys(store_name(stopped)), list[str]()
-    store = S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session())
+    store = place.store()
     foreign = keys.weights(5, 0, 0, b"w")
     store.put(foreign, b"of a later life, on another machine")
     with pytest.raises(Interrupted):
@@ -137,7 +137,7 @@ def test_a_stopped_run_tells_its_workers_and_leaves_nothing_in_the_store_when_do
     paths = small.submit(small.prepared({"name": "gc", "s": 1}))
     with pytest.raises(Interrupted):
         small.run(paths, 3)
-    store, keys = S3Store(place.bucket, endpoint_url=place.s3_url, session=place.session()), Keys(store_name(paths))
+    store, keys = place.store(), Keys(store_name(paths))
     assert cancelled_epoch(store.get(keys.cancel)) == 0
     small.run(paths)
     left = [key for key in store.list(keys.prefix) if key != keys.cancel]

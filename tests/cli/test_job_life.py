@@ -17,6 +17,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from gradmux.infra.local.section import EmulatorSection
 from gradmux.orchestrator.delays.formats import save_profile
 from gradmux.orchestrator.delays.profile import DelayProfile
 from gradmux.orchestrator.demo.reference import Reference
@@ -189,7 +190,7 @@ def test_a_profile_of_delays_lies_beside_the_job_file(gradmux: Gradmux, job: Pat
     prepared = prepare_job(
         load_job(job, ["emulator.delays=delays.npz"]), Materials(), job.parent, lambda bucket: MemoryStore()
     )
-    assert prepared.config.emulator.delays == str((job.parent / "delays.npz").resolve())
+    assert prepared.config.section("emulator", EmulatorSection).delays == str((job.parent / "delays.npz").resolve())
 
 
 @pytest.mark.usefixtures("account")

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gradmux.orchestrator.backends import Place, open_place
+from gradmux.infra.lambda_place import LambdaPlace
+from gradmux.orchestrator.backends import open_place
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Materials
@@ -129,7 +130,7 @@ class PlainLag:
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Place]:
+def place() -> Iterator[LambdaPlace]:
     with open_place(prepared({"name": "lag-wk"}).config) as place:
         yield place
 
@@ -147,7 +148,7 @@ CASES: list[tuple[dict[str, Any], int, int, bool, float | None]] = [
 
 @pytest.mark.parametrize(("scheme", "shards", "results", "by_worker", "bound"), CASES, ids=str)
 def test_real_workers_do_what_plain_lag_does(
-    place: Place,
+    place: LambdaPlace,
     tmp_path: Path,
     scheme: dict[str, Any],
     shards: int,

@@ -17,7 +17,7 @@ from gradmux.orchestrator.delays import generate
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Materials
-from gradmux.orchestrator.runs.assemble import Parts
+from gradmux.orchestrator.runs.assemble import Assembly
 from gradmux.orchestrator.runs.keep import keep_job
 from gradmux.orchestrator.runs.life import living
 from gradmux.orchestrator.runs.prepare import prepare_job
@@ -78,7 +78,7 @@ def test_twenty_slots_fit_into_a_request_whatever_their_weights(
     store: Any = MemoryStore()
     place: Any = None
     with living(paths) as life:
-        trainer = Parts(prepared, place, paths, life, store).trainer(None)
+        trainer = Assembly(prepared, place, paths, life, store).trainer(None)
     trainer.publish(0)
     weights = trainer.weights(0).inline
     assert (weights is not None) is inline

@@ -93,7 +93,7 @@ def play(
         fleet=fleet,
         trainer=trainer,
         recorder=record,
-        sums=sums,
+        held=Held(sums),
         should_stop=lambda: held.append(loop.results_held),
     )
     loop.run()
@@ -143,7 +143,8 @@ def test_a_result_that_comes_twice_is_added_once() -> None:
     """A worker whose second message failed is invoked again, and sends the first one once more."""
     scheme, sums = scheme_of("gc-partial", {"m": 1, "s": 1}, JobPlan(1, 1), 2), CountedSums()
     scheme.assign(0)
-    held, result = Held(scheme, sums), CodedResult(np.ones(3, np.float32), np.ones(1))
+    held, result = Held(sums), CodedResult(np.ones(3, np.float32), np.ones(1))
+    held.serve(scheme)
     for key in (Key(0, 1, 0), Key(0, 1, 0), Key(0, 0, 0), Key(0, 0, 1), Key(0, 1, 0)):
         scheme.heard(key)
         held.put(key, result)

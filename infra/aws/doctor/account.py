@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from gradmux.infra.aws.doctor.finding import Finding, failure, warning, well
 from gradmux.infra.aws.doctor.needs import Needs
 from gradmux.infra.aws.door import Door
 from gradmux.infra.aws.errors import ApiError, AwsError
+from gradmux.orchestrator.findings import Finding, failure, warning, well
 
 SKEW_S = 60.0
 WORST_SKEW_S = 240.0

@@ -10,12 +10,12 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from gradmux.infra.aws.doctor.finding import Finding, failure, warning, well
 from gradmux.infra.aws.doctor.handshake import RUN, Called, call, remedy
 from gradmux.infra.aws.doctor.needs import Needs
 from gradmux.infra.aws.door import Door
 from gradmux.infra.aws.errors import ApiError
 from gradmux.lambda_worker.contract import Reduction, ReplyMode, Request, Source, decode_result
+from gradmux.orchestrator.findings import Finding, failure, warning, well
 
 VALUE, WEIGHT = 2.0, 3.0
 

@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 
 from gradmux.infra.aws.doctor import account, bucket, function, handshake, machine
-from gradmux.infra.aws.doctor.finding import Finding, Level, failure
 from gradmux.infra.aws.doctor.needs import Needs
 from gradmux.infra.aws.door import Door
 from gradmux.infra.aws.errors import ApiError, AwsError
+from gradmux.orchestrator.findings import Finding, Level, failure
 
 Check = Callable[[Door, Needs], Iterator[Finding]]
 
 
-def examine(door: Door, needs: Needs, now: Callable[[], float] = time.time) -> Iterator[Finding]:
+def examine_account(door: Door, needs: Needs, now: Callable[[], float] = time.time) -> Iterator[Finding]:
     """Every finding, as soon as it is made. `now` is this machine's clock, seconds since 1970."""
     yield from machine.descriptors(needs)
     yield from _guarded("endpoints", machine.endpoints, door, needs)

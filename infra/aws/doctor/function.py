@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradmux.infra.aws.doctor.finding import Finding, failure, warning, well
 from gradmux.infra.aws.doctor.needs import LEAST_SHARE, Needs
 from gradmux.infra.aws.door import Door
 from gradmux.infra.aws.errors import ApiError, AwsError
 from gradmux.infra.aws.observe import Function, find_function
 from gradmux.lambda_worker.contract import PROTOCOL
-from gradmux.orchestrator.training.memory import memory_mb
+from gradmux.orchestrator.findings import Finding, failure, warning, well
 
 REASONS = {
     "ImageDeleted": "the image is gone from its repository: `gradmux deploy` builds it again",
@@ -85,8 +84,8 @@ def _timeout(function: Function, needs: Needs) -> Iterator[Finding]:
 
 def _memory(function: Function, needs: Needs) -> Iterator[Finding]:
     has = function.configuration.get("MemorySize", 0)
-    if needs.model_bytes is not None:
-        takes = memory_mb(needs.model_bytes)
+    if needs.worker_mb is not None:
+        takes = needs.worker_mb
         says = f"{has} MB; the largest model takes {takes} MB, and the activations of its batch"
         if takes > has:
             yield failure("memory", says, f"gradmux deploy --memory {_rounded(takes)}, or smaller models")

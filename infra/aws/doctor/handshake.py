@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gradmux.infra.aws.doctor.finding import Finding, failure, warning, well
 from gradmux.infra.aws.doctor.needs import Needs
 from gradmux.infra.aws.door import Door
 from gradmux.infra.aws.errors import ApiError
@@ -26,6 +25,7 @@ from gradmux.lambda_worker.contract import (
     encode_request,
     parse_reply,
 )
+from gradmux.orchestrator.findings import Finding, failure, warning, well
 
 RUN = "doctor"
 INLINE = ReplyMode(mode="inline")

@@ -10,9 +10,9 @@ import resource
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from gradmux.infra.aws.doctor.finding import Finding, failure, warning, well
 from gradmux.infra.aws.doctor.needs import Needs
 from gradmux.infra.aws.door import Door
+from gradmux.orchestrator.findings import Finding, failure, warning, well
 
 SERVICES = ("lambda", "s3", "sts")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gradmux.infra.aws.doctor import Finding, Level, Needs, examine, exit_code, handshake
-from gradmux.infra.aws.doctor.finding import failure, warning, well
+from gradmux.infra.aws.doctor import Finding, Level, Needs, examine_account, exit_code, handshake
 from gradmux.infra.aws.door import BotoDoor
 from gradmux.infra.aws.errors import ApiError, AwsError
 from gradmux.lambda_worker.contract import Reply, Request, Result, Timing, encode_result, parse_request, reply_json
+from gradmux.orchestrator.findings import failure, warning, well
 from gradmux.orchestrator.training.memory import memory_mb
 from tests.infra.aws.fakes import Answer, ScriptedDoor
 from tests.orchestrator.fleets.fake_lambda import FakeLambda, Posted, refuse
@@ -105,7 +105,7 @@ def summed(status: str = "ok", error: str | None = None) -> dict[str, Any]:
 
 def findings(needs: Needs = NEEDS, now_s: float = NOON_S, **changes: Answer | list[Answer]) -> dict[str, Finding]:
     """Check -> what was found; the endpoints of this test are AWS's."""
-    return {each.check: each for each in examine(Account(**changes), needs, lambda: now_s)}
+    return {each.check: each for each in examine_account(Account(**changes), needs, lambda: now_s)}
 
 
 def test_a_fit_account_is_fit() -> None:
@@ -130,7 +130,7 @@ def test_a_fit_account_is_fit() -> None:
 
 def test_nothing_of_the_probe_stays() -> None:
     account = Account()
-    list(examine(account, NEEDS, lambda: NOON_S))
+    list(examine_account(account, NEEDS, lambda: NOON_S))
     put = {arguments["Key"] for title, arguments in account.passed if title == "s3.put_object"}
     deleted = {arguments["Key"] for title, arguments in account.passed if title == "s3.delete_object"}
     assert put
@@ -157,7 +157,7 @@ def test_without_credentials_nothing_else_is_looked_at(answer: AwsError, says: s
 def test_a_region_is_needed() -> None:
     account = Account()
     account.region = ""
-    found = {each.check: each for each in examine(account, NEEDS)}
+    found = {each.check: each for each in examine_account(account, NEEDS)}
     assert found["region"].do == "set AWS_REGION, or region in the AWS profile"
 
 
@@ -342,7 +342,7 @@ def test_what_may_not_be_asked_is_a_failure_that_says_so() -> None:
 
 @pytest.mark.parametrize(("model_mb", "level"), [(4, "ok"), (200, "warning"), (400, "failure")])
 def test_memory_is_held_against_the_largest_model(model_mb: int, level: str) -> None:
-    needs = Needs("f", "b", model_bytes=model_mb * 2**20)
+    needs = Needs("f", "b", worker_mb=memory_mb(model_mb * 2**20))
     found = findings(needs)["memory"]
     assert found.level == level
     assert ("gradmux deploy --memory" in found.do) == (level != "ok")
@@ -370,7 +370,7 @@ class Elsewhere(Account):
 def test_endpoints_are_told_and_judged(local: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1/s3")
     needs = Needs("f", "b", local=local)
-    found = {each.check: each for each in examine(Elsewhere(), needs, lambda: NOON_S)}["endpoints"]
+    found = {each.check: each for each in examine_account(Elsewhere(), needs, lambda: NOON_S)}["endpoints"]
     assert "s3 http://127.0.0.1:1/s3" in found.says
     if local:
         assert found.level is Level.FAILURE

@@ -38,7 +38,7 @@ from gradmux.orchestrator.store import Keys, MemoryStore
 from tests.orchestrator.quadratic import QuadraticTrainer
 from tests.orchestrator.runs.disks import FAST_DISK as FAST
 
-PLACE = PlaceNote("local", "bucket", timeout_s=5.0)
+PLACE = PlaceNote("local", timeout_s=5.0)
 
 
 class NumpyModels:
@@ -148,7 +148,7 @@ class SmallJob:
                 trainer = NumpyModels(self.whole, start.plan, scheme.chunk_sizes)
                 for model, state in enumerate(() if saved is None else saved.states):
                     trainer.load_state(model, state)
-                mirror = NoMirror() if store is None else Mirror(store, Keys(store_name(paths)), paths, life, "b")
+                mirror = NoMirror() if store is None else Mirror(store, Keys(store_name(paths)), paths, life, "s3://b")
                 mirror.begin()
                 keeper = Keeper(record, checkpoints, trainer, manifest, every=self.every, saved=mirror.saved)
                 keeper.write(self._header(paths, scheme, start.plan, life.epoch, manifest.steps))

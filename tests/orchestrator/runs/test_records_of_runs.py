@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmux.orchestrator.backends import PlaceNote
+from gradmux.orchestrator.backends import Billed, PlaceNote
+from gradmux.orchestrator.config import ClusterConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import ModelState
 from gradmux.orchestrator.prices import PRICES, load_prices
@@ -24,7 +24,6 @@ from gradmux.orchestrator.record import (
     EndLine,
     Header,
     Heard,
-    Line,
     MemoryRecord,
     RecordError,
     RoundLine,
@@ -33,7 +32,7 @@ from gradmux.orchestrator.record import (
 from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
 from gradmux.orchestrator.runs.cost import cost_of
 from gradmux.orchestrator.runs.failed import load_failed, save_failed
-from gradmux.orchestrator.runs.history import DONE, Follower, History, read_history
+from gradmux.orchestrator.runs.history import DONE, Follower, history_of, read_history
 from gradmux.orchestrator.runs.index import opened_index
 from gradmux.orchestrator.runs.keeper import Keeper
 from gradmux.orchestrator.runs.life import FolderError, living, settle, store_name
@@ -74,14 +73,6 @@ LIVES = [
     line(0, [decoded(1, 0, 4.0)], (heard(0, 0, 1.0),)),
     EndLine("stopped", 5.0, "Interrupted: interrupted", (heard(0, 1, 3.0),)),
 ]
-
-
-def history_of(lines: Iterable[Line]) -> History:
-    """What the lines tell together."""
-    history = History()
-    for line in lines:
-        history.take(line)
-    return history
 
 
 def test_each_gradient_counts_once_and_each_bill_counts() -> None:
@@ -172,13 +163,13 @@ def test_prices_of_ones_own(tmp_path: Path) -> None:
 def test_a_run_is_billed_by_its_function(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "runs" / "one")
     paths.folder.mkdir(parents=True)
-    assert tariff_of(paths, 2048) == Tariff(PRICES, 2048)
+    assert tariff_of(paths, ClusterConfig()) == Tariff(PRICES, 2048)
     with living(paths) as life:
-        settle(paths, life, PlaceNote("aws", "bucket"))
-        assert tariff_of(paths, 2048) == Tariff(PRICES, 2048), "its memory is not known"
-        settle(paths, life, PlaceNote("aws", "bucket", memory_mb=3008, arm=True))
+        settle(paths, life, PlaceNote("aws"))
+        assert tariff_of(paths, ClusterConfig()) == Tariff(PRICES, 2048), "its memory is not known"
+        settle(paths, life, PlaceNote("aws", billed=Billed(3008, arm=True)))
     (tmp_path / "prices.toml").write_text("arm_gb_s = 0.5")
-    assert tariff_of(paths, 2048) == Tariff(replace(PRICES, gb_s=0.5, arm_gb_s=0.5), 3008)
+    assert tariff_of(paths, ClusterConfig()) == Tariff(replace(PRICES, gb_s=0.5, arm_gb_s=0.5), 3008)
 
 
 # --- where a life begins -----------------------------------------------------------------------------------------

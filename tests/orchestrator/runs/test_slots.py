@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gradmux.infra.closed_session import closed_session
+from gradmux.infra.lambda_place import LambdaPlace
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.fleets.shared_fleet import SharedFleet
 from gradmux.orchestrator.ports import Arrival, Invocation
@@ -91,9 +94,13 @@ def test_the_slots_of_a_killed_process_are_free(tmp_path: Path) -> None:
 
 def test_emulators_share_one_ledger_and_real_endpoints_have_their_own(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "runs" / "r-1")
-    folders = {slots_folder(paths, f"http://127.0.0.1:{port}") for port in (1, 2)}
-    assert folders == {tmp_path / "slots" / "local"}
-    assert slots_folder(paths, "https://lambda.us-east-1.amazonaws.com").parent == tmp_path / "slots"
+
+    def pool(url: str) -> str:
+        return LambdaPlace("aws", partial(closed_session, "us-east-1"), "b", "f", 60.0, lambda_url=url).pool
+
+    assert {pool(f"http://127.0.0.1:{port}") for port in (1, 2)} == {"local"}
+    assert slots_folder(paths, pool("https://lambda.us-east-1.amazonaws.com")).parent == tmp_path / "slots"
+    assert pool("https://lambda.us-east-1.amazonaws.com") != pool("https://lambda.eu-central-1.amazonaws.com")
 
 
 class Counter:

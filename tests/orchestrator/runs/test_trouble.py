@@ -220,7 +220,7 @@ def test_a_cancel_tells_the_workers_first_and_says_what_may_still_be_billed(tmp_
     paths = JOB.submit(tmp_path)
     seen = []
     with living(paths) as life:
-        settle(paths, life, PlaceNote("aws", "bucket", timeout_s=45.0))
+        settle(paths, life, PlaceNote("aws", timeout_s=45.0))
     told = cancel(paths, lambda life: seen.append((life.epoch, paths.cancel.exists())) is None, patience_s=0.0)
     assert seen == [(0, False)], "the marker comes before anything else"
     assert (told.state, told.in_flight, told.longest_s, told.workers_told) == (State.CANCELLED, None, 45.0, True)

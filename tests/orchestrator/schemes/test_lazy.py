@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from gradmux.orchestrator.distances import RecordedDistances, ReplayedDistances
 from gradmux.orchestrator.errors import GradmuxError
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.held import Held
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.policies import Earliest, Limits
@@ -71,7 +72,7 @@ class LazyTrainer:
         self.path: list[list[FloatArray]] = [[w.copy()] for w in self.w]
         self.published: set[int] = set()
         self.retired: set[int] = set()
-        self.loop: Loop | None = None
+        self.held = Held()
 
     def publish(self, job: int) -> None:
         self.published.add(job)
@@ -97,8 +98,7 @@ class LazyTrainer:
         return float(np.sum((self.combined(one) - self.combined(other)) ** 2))
 
     def combined(self, weights: Mapping[Key, float]) -> FloatArray:
-        assert self.loop is not None
-        return sum((weight * self.loop.result(key) for key, weight in weights.items()), np.zeros(SIZE))
+        return sum((weight * self.held[key] for key, weight in weights.items()), np.zeros(SIZE))
 
     def compute(self, call: Invocation) -> Mapping[int, FloatArray | None]:
         (task,) = call.slots
@@ -180,7 +180,8 @@ def play(
     scheme = build_scheme(name, params | {"alpha": RATE, "D": 4}, context)
     assert isinstance(scheme, Lazy)
     record = MemoryRecord()
-    trainer.loop = Loop(
+    loop = Loop(
+        held=trainer.held,
         scheme=scheme,
         plan=plan,
         rounds=Rounds(scheme, plan, Earliest(), Limits()),
@@ -189,8 +190,8 @@ def play(
         recorder=record,
         asked=distances.take,
     )
-    trainer.loop.run()
-    trainer.loop.drain(1e9)
+    loop.run()
+    loop.drain(1e9)
     return Played(trainer, scheme, record)
 
 

@@ -34,7 +34,7 @@ class Bench:
         plans = [ModelPlan(name, mlp, {"norm": True}, "SGD", {"lr": 0.3}) for name in ("a", "b")]
         self.run = Run(plans, folder)
         self.results: dict[Key, CodedResult] = {}
-        self.trainer = DistanceTrainer(self.run.trainer, JobPlan(2, 4), self.results.__getitem__)
+        self.trainer = DistanceTrainer(self.run.trainer, JobPlan(2, 4), self.results)
 
     def step(self, job: int) -> None:
         self.trainer.publish(job)

@@ -14,6 +14,7 @@ import torch
 
 from gradmux.infra.local import Emulator, EmulatorConfig
 from gradmux.infra.local.answers import RESPONSE_BYTES
+from gradmux.infra.local.conformance import ConformanceWorker
 from gradmux.lambda_worker.contract import (
     Chunk,
     Reply,
@@ -28,7 +29,6 @@ from gradmux.lambda_worker.contract import (
 )
 from gradmux.lambda_worker.models import build
 from tests.conftest import PROJECT
-from tests.infra.local.conformance.worker import ConformanceWorker
 from tests.infra.local.conftest import CONFIG, Outcome, client_of
 from tests.lambda_worker.workbench import Workbench, spec
 

@@ -1,6 +1,6 @@
-"""One line of the doctor's: what was looked at, how it is, what to do.
+"""One line of `gradmux doctor`: what was looked at, how it is, what to do.
 
-Pure. Read next: `needs.py`.
+Pure. Made by backends (`Backend.examine`) and `estimate/doctor.py`.
 """
 
 from __future__ import annotations

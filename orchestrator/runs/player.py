@@ -1,0 +1,190 @@
+"""Plays one life of a run with the parts that are made for it: as one loop, or segment after segment under `auto`.
+
+The only place that puts scheme, rounds, requests, trainer, fleet and loop together. Read next: `orchestrator/loop.py`;
+`play.py`, which plays a loop to its end, whatever that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from gradmux.orchestrator.auto import AUTO, Choice, Pilot, Watched
+from gradmux.orchestrator.distances import RecordedDistances
+from gradmux.orchestrator.errors import DeadlinePassed, Diverged, TaskFailed
+from gradmux.orchestrator.fleets.warming import warm_up
+from gradmux.orchestrator.held import Held
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.ports import Trainer
+from gradmux.orchestrator.record import Decoded, EndLine, FileRecord, Recorder, Tee
+from gradmux.orchestrator.runs.assemble import Assembly
+from gradmux.orchestrator.runs.budget import Budget
+from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
+from gradmux.orchestrator.runs.cleanup import clean, recall
+from gradmux.orchestrator.runs.diverged import Diverging
+from gradmux.orchestrator.runs.history import ROUNDS, STEPS
+from gradmux.orchestrator.runs.keeper import Keeper
+from gradmux.orchestrator.runs.log import LoggedRecord
+from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
+from gradmux.orchestrator.runs.play import play
+from gradmux.orchestrator.runs.policy import auto_job
+from gradmux.orchestrator.runs.prepare import Prepared
+from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.runs.task_failure import explained
+from gradmux.orchestrator.runs.workers import Workers, open_workers
+from gradmux.orchestrator.start import start_after
+from gradmux.orchestrator.training.distances import DistanceTrainer
+from gradmux.orchestrator.training.trainer import TorchTrainer
+
+POLL_S = 0.5
+"""how long the loop waits at most before it looks whether it was asked to stop"""
+OnStep = Callable[[Decoded], None]
+
+
+class Checks:
+    """What a loop asks between events: is it to end, has it cost too much, is its segment over?"""
+
+    def __init__(self, stop: Stop, budget: Budget | None, watched: Watched | None) -> None:
+        self._stop, self._budget, self._watched = stop, budget, watched
+        self._loop: Loop | None = None
+
+    def begin(self, loop: Loop) -> None:
+        """This loop's sums count, and it is ended early when its segment is over."""
+        self._loop = loop
+
+    def check(self) -> None:
+        """Raises what ends the run early."""
+        self._stop.check()
+        if self._loop is None:
+            return
+        if self._budget is not None:
+            summary = self._loop.summary()
+            beside = summary.beside
+            self._budget.check(summary.billed_s + beside.billed_s, summary.invocations + beside.calls)
+        if self._watched is not None and self._watched.over():
+            self._loop.shorten()
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """One life of a run, played with parts that are made for it."""
+
+    parts: Assembly
+    """of the whole run, or of what is left of it"""
+    stop: Stop
+    mirror: Mirror | NoMirror
+    on_step: OnStep | None
+    tell: Callable[[str], None]
+
+    @property
+    def prepared(self) -> Prepared:
+        return self.parts.prepared
+
+    def of(self, prepared: Prepared) -> Player:
+        """The same life, with a part of the plan, or under another scheme."""
+        return replace(self, parts=replace(self.parts, prepared=prepared))
+
+    def train(self, record: FileRecord) -> TorchTrainer:
+        """From the last checkpoint to the last answer that is still billed."""
+        checkpoints = Checkpoints(self.parts.paths.checkpoints)
+        saved = checkpoints.newest()
+        names = tuple(plan.name for plan in self.prepared.models)
+        manifest = Manifest(self.parts.paths.run, self.parts.life.epoch, names, saved_steps(saved, names))
+        start = start_after(manifest.steps, self.prepared.plan.steps)
+        this = self.of(replace(self.prepared, plan=start.plan))
+        budget = None if start.finished else this.parts.budget()
+        if budget is not None:
+            budget.check(0.0, 0)  # a run that has spent it all invokes nothing
+        trainer = this.parts.trainer(saved)
+        trainer.check(self.prepared.train)
+        every = self.prepared.config.training.checkpoint_every
+        keeper = Keeper(LoggedRecord(record), checkpoints, trainer, manifest, every=every, saved=self.mirror.saved)
+        if start.finished:
+            keeper.write(this.parts.header(self.prepared.scheme(), manifest.steps))
+            keeper.write(EndLine("done", 0.0, "nothing was left to do"))
+        elif this.prepared.auto:
+            this.play_auto(trainer, keeper, manifest.steps)
+        else:
+            with open_workers(this.parts, trainer) as workers:
+                keeper.write(this.parts.header(this.prepared.scheme(), manifest.steps))
+                this.play(workers, trainer, keeper, keeper, start.already)
+        clean(self.parts)
+        return trainer
+
+    def play_auto(self, trainer: TorchTrainer, keeper: Keeper, done: tuple[int, ...]) -> None:
+        """Segment after segment, each under the scheme that the delays so far speak for."""
+        pilot, steps = Pilot(auto_job(self.prepared.config, len(done))), self.prepared.plan.steps
+
+        def tell(choice: Choice) -> None:
+            self.tell(f"auto: {choice.describe()}")
+
+        with open_workers(self.parts, trainer) as workers:
+            while min(done) < steps:
+                segment = pilot.next_segment(done)
+                start = start_after(done, segment.end)
+                trainer.begin(start.plan)
+                workers.fleet.begin_segment()
+                this = self.of(self.prepared.under(segment.choice, start.plan))
+                told = {AUTO: segment.choice.to_dict(), STEPS: steps, ROUNDS: workers.fleet.first}
+                recorder = Tee(keeper)
+                recorder.write(this.parts.header(this.prepared.scheme(), done, told))
+                watched = Watched(pilot, segment, recorder, tell, steps)
+                done = (this.play(workers, trainer, keeper, recorder, start.already, watched),) * len(done)
+                choice = pilot.learn(recorder.lines) if min(done) < steps else None
+                if choice is not None:
+                    tell(choice)
+
+    def play(
+        self,
+        workers: Workers,
+        trainer: TorchTrainer,
+        keeper: Keeper,
+        recorder: Recorder,
+        already: frozenset[int],
+        watched: Watched | None = None,
+    ) -> int:
+        """Scheme, requests and loop of this life, or of a segment of it, played to its end; the steps that are done.
+
+        A segment that is `watched` may end early. Unless it is the last one, all that is in flight is waited for.
+        """
+        parts, plan, config = self.parts, self.prepared.plan, self.prepared.config
+        checks = Checks(self.stop, parts.budget(), watched)
+        held = Held(workers.aggregation.sums)
+        measuring = DistanceTrainer(trainer, plan, held)
+        distances = RecordedDistances(measuring)
+        scheme = self.prepared.scheme(distances)
+        rounds = self.prepared.rounds(scheme, already, parts.life.epoch)
+        requests = parts.requests(trainer, scheme, workers.aggregation.mode)
+        workers.requests.serve(requests)
+        seen: Trainer = measuring
+        if not scheme.reuses_results:
+            seen = workers.summing(trainer, parts.setting(scheme), parts.store)
+        warm_up(self.prepared.scheme(), trainer, workers.warm, parts.life.epoch)
+        loop = Loop(
+            scheme=scheme,
+            plan=plan,
+            rounds=rounds,
+            fleet=workers.fleet,
+            trainer=seen,
+            recorder=recorder,
+            asked=distances.take,
+            beside=workers.beside.take,
+            cpus=lambda: workers.calls.cpus,
+            on_step=self.on_step,
+            should_stop=checks.check,
+            poll_s=POLL_S,
+            held=held,
+        )
+        checks.begin(loop)
+        steps = None if watched is None else watched.steps
+        try:
+            play(loop, keeper, drain_s=config.cluster.timeout_s, recall=partial(recall, parts), steps=steps)
+        except TaskFailed as failure:
+            diverging = Diverging(self.prepared, trainer, parts.paths)
+            raise explained(failure, parts, rounds, requests, diverging) from failure
+        except DeadlinePassed as passed:
+            raise passed.of(parts.paths.run) from passed
+        except Diverged as diverged:
+            raise Diverging(self.prepared, trainer, parts.paths).told(diverged) from diverged
+        return loop.steps
