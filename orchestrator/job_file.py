@@ -92,7 +92,7 @@ def job_schema() -> dict[str, Any]:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such job file") from None
     except tomllib.TOMLDecodeError as error:

@@ -151,6 +151,20 @@ class StoreClient(Store, Protocol):
     def close(self) -> None: ...
 
 
+class Bucket(Store, Protocol):
+    """A store of the user's own, in which keys may be of any kind."""
+
+    def pieces(self, key: str) -> Iterable[bytes | memoryview]:
+        """The object bit by bit. Raises FileNotFoundError."""
+        ...
+
+    def children(self, folder: str) -> Sequence[str]:
+        """The keys that begin with `folder` and have no further slash, sorted; those that cannot be read are named in
+        the log and left out.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """What one decoded job told: means over the batch."""

@@ -28,6 +28,7 @@ from obstore.store import S3Store as ObstoreS3
 
 from gradmux.orchestrator.aws import Endpoint, authorities, find_credentials, new_session, resolve_endpoint
 from gradmux.orchestrator.errors import ConfigError, PreflightError, RunStopped
+from gradmux.orchestrator.listing import children
 from gradmux.orchestrator.ports import Store
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 CONCURRENCY = 32
 """Requests at a time of the `*_many` calls. More gained nothing against one server, and costs memory."""
 MULTIPART_BYTES = 64 << 20
+PIECE_BYTES = 1 << 20
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -175,6 +177,12 @@ class MemoryStore:
         with self._lock:
             return sorted(key for key in self._objects if key.startswith(prefix))
 
+    def pieces(self, key: str) -> Iterable[bytes | memoryview]:
+        return [self.get(key)]
+
+    def children(self, folder: str) -> Sequence[str]:
+        return [key for key in self.list(folder) if "/" not in key.removeprefix(folder)]
+
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         for key, data in objects.items():
             self.put(key, data)
@@ -206,7 +214,7 @@ class S3Store:
         """
         session = session or new_session()
         self.endpoint = resolve_endpoint(session, "s3", endpoint_url)
-        self.bucket = bucket
+        self.bucket, self._session = bucket, session
         find_credentials(session)
         self._client = ObstoreS3(
             bucket,
@@ -260,6 +268,14 @@ class S3Store:
 
     def list(self, prefix: str) -> list[str]:
         return self._ask(prefix, lambda: sorted(self._listed(prefix)))
+
+    def pieces(self, key: str) -> Iterable[bytes | memoryview]:
+        found = self._ask(key, lambda: obstore.get(self._client, key))
+        for piece in found.stream(min_chunk_size=PIECE_BYTES):
+            yield memoryview(piece)
+
+    def children(self, folder: str) -> Sequence[str]:
+        return children(self._session, self.endpoint, self.bucket, folder)
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         """Puts them `CONCURRENCY` at a time."""

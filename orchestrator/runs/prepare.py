@@ -19,7 +19,7 @@ from gradmux.orchestrator.config import JobConfig, ModelConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.materials import Materials
-from gradmux.orchestrator.ports import Store
+from gradmux.orchestrator.ports import Bucket
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.runs.policy import limits, wait_policy
 from gradmux.orchestrator.schemes import registry
@@ -34,7 +34,7 @@ from gradmux.orchestrator.training.requests import wire_dtype
 from gradmux.orchestrator.training.trainer import TorchTrainer
 from gradmux.orchestrator.training.user_files import count_as_own
 
-OpenBucket = Callable[[str], Store]
+OpenBucket = Callable[[str], Bucket]
 UNCODED = "uncoded"
 
 

@@ -1,7 +1,7 @@
-"""Data sets: what a job may name (built-in, arrays, file, folder, S3) -> arrays, and arrays -> objects for workers.
+"""Data sets: what a job may name (built-in, arrays, file, folder, S3) -> rows, and rows -> objects for workers.
 
 Rows are samples: x is (rows, ...), y (rows, ...) the targets. Knows neither batches nor models. How files are read is
-in `files.py`; which rows make a batch, in `order.py`. Read `order.py` next.
+in `reading.py`; which rows make a batch, in `order.py`. Read `order.py` next.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import numpy as np
 
 from gradmux.lambda_worker.layout import Manifest, encode_manifest
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.ports import Store
+from gradmux.orchestrator.listing import UNREADABLE
+from gradmux.orchestrator.ports import Bucket, Store
 from gradmux.orchestrator.store import Keys, put_once
 from gradmux.orchestrator.training.dataset import Array, Arrays, Dataset
-from gradmux.orchestrator.training.files import read_bucket, read_path
+from gradmux.orchestrator.training.foreign import from_arrays, from_folder, from_python
+from gradmux.orchestrator.training.reading import read_bucket, read_path
+from gradmux.orchestrator.training.taking import NOTHING, Declared
 
 __all__ = [
     "BUILT_IN",
@@ -33,10 +36,8 @@ __all__ = [
     "put_dataset",
 ]
 
-OpenBucket: TypeAlias = Callable[[str], Store]
+OpenBucket: TypeAlias = Callable[[str], Bucket]
 
-MAX_ROWS = 2**32
-"""Row numbers travel as uint32."""
 DIGITS_TEST_SHARE = 5
 """One row in five is kept for testing."""
 DIGITS_LARGEST = 16.0
@@ -53,41 +54,41 @@ class DataRef:
 
 
 def load_dataset(
-    source: str | tuple[Any, Any], open_bucket: OpenBucket | None = None, *, dtype: str = "float32"
+    source: Any, open_bucket: OpenBucket | None = None, *, dtype: str = "float32", declared: Declared = NOTHING
 ) -> Dataset:
     """The rows that a job names; floating values become `dtype`, the models' own.
 
-    "digits:train" and "digits:test"; a pair of arrays or tensors; a path ending in .npz (x, y), .npy (a pair of files)
-    or .parquet, or a folder of these; s3://bucket/prefix, through the store that `open_bucket` gives.
+    "digits:train" and "digits:test"; a path (.npz, .npy, .parquet, .csv, a folder of these, a packed data set, images
+    in folders by class, a saved Hugging Face data set); s3://bucket/prefix, through the store that `open_bucket` gives;
+    and what a Python program holds: see `foreign.py`.
     Raises: ConfigError in one line for anything missing or ill-formed.
     """
-    if not isinstance(source, str):
-        return as_dataset(*source, "arrays", dtype)
-    if source in BUILT_IN:
-        built_in = BUILT_IN[source]()
-        return as_dataset(built_in.x, built_in.y, source, dtype)
-    if source.startswith("s3://"):
-        bucket, _, prefix = source.removeprefix("s3://").partition("/")
-        if open_bucket is None:
-            raise ConfigError(f"data {source}: S3 is not available here; use a local path")
-        return as_dataset(*read_bucket(open_bucket(bucket), prefix, source), source, dtype)
-    if ":" in source and not Path(source).exists():
-        raise ConfigError(f"data {source}: no such built-in data set; there are {', '.join(sorted(BUILT_IN))}")
-    return as_dataset(*read_path(Path(source)), source, dtype)
+    if isinstance(source, Dataset):
+        return source
+    if not isinstance(source, str | Path):
+        return from_python(source, "arrays", declared, dtype)
+    name = str(source)
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
+    if name.startswith("s3://"):
+        return _from_bucket(name, open_bucket, declared, dtype)
+    if ":" in name and not Path(name).exists():
+        raise ConfigError(f"data {name}: no such built-in data set; there are {', '.join(sorted(BUILT_IN))}")
+    return from_folder(Path(name), declared) or read_path(Path(name), declared, dtype)
+
+
+def _from_bucket(name: str, open_bucket: OpenBucket | None, declared: Declared, dtype: str) -> Dataset:
+    bucket, _, prefix = name.removeprefix("s3://").partition("/")
+    if open_bucket is None:
+        raise ConfigError(f"data {name}: S3 is not available here; use a local path")
+    if any(part in UNREADABLE for part in prefix.removesuffix("/").split("/") if prefix):
+        raise ConfigError(f"data {name}: a key with an empty part, or one that is . or .., cannot be read: rename it")
+    return read_bucket(open_bucket(bucket), prefix, name, declared, dtype)
 
 
 def as_dataset(x: Any, y: Any, where: str, dtype: str = "float32") -> Dataset:
-    """A data set of two arrays, tensors or lists. Raises ConfigError that names `where`."""
-    inputs, targets = _as_array(x, f"{where}: x", dtype), _as_array(y, f"{where}: y", dtype)
-    if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets):
-        raise ConfigError(f"data {where}: x {inputs.shape} and y {targets.shape} must have the same number of rows")
-    if not 0 < len(inputs) <= MAX_ROWS:
-        raise ConfigError(f"data {where}: {len(inputs)} rows; there must be one or more, and at most 2^32")
-    if 0 in inputs.shape or 0 in targets.shape:
-        raise ConfigError(f"data {where}: x {inputs.shape} and y {targets.shape} have rows without values")
-    if targets.dtype.kind in "iu":
-        targets = targets.astype(np.int64)
-    return Dataset(inputs, targets)
+    """A data set of arrays, tensors or lists, or of tuples or dicts of them. Raises ConfigError that names `where`."""
+    return from_arrays(x, y, None, where, dtype)
 
 
 def all_digits() -> tuple[Array, Array]:
@@ -138,33 +139,3 @@ def put_dataset(store: Store, dataset: Dataset) -> DataRef:
             store.put(manifest.key(shard), packed.shard(shard))
     content = encode_manifest(manifest)
     return DataRef(put_once(store, Keys.data_manifest(content), content), dataset.rows)
-
-
-def _as_array(values: Any, where: str, dtype: str) -> Array:
-    """Numbers in a type that workers take: floats as `dtype`, all else as it is where that is possible.
-
-    Raises: ConfigError, also for NaN and infinity.
-    """
-    if hasattr(values, "detach"):  # a tensor
-        values = values.detach().cpu().numpy()
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ConfigError(f"data {where}: {error}") from error
-    if array.dtype.kind not in "fiub" or (array.dtype.itemsize > 4 and array.dtype.kind == "u"):
-        raise ConfigError(f"data {where}: values of type {array.dtype} are no numbers that workers take")
-    if array.dtype.kind == "f":
-        array = _finite(array, where, dtype)
-    elif array.dtype.name in ("uint16", "uint32"):  # torch can hardly compute with these
-        array = array.astype(np.int64)
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-
-
-def _finite(array: Array, where: str, dtype: str) -> Array:
-    with np.errstate(over="ignore"):
-        cast = array.astype(dtype, copy=False)
-    bad = ~np.isfinite(cast)
-    if bad.any():
-        row = int(np.argwhere(bad)[0][0]) if bad.ndim else 0
-        raise ConfigError(f"data {where}: row {row} holds NaN, infinity or more than {dtype} can hold")
-    return cast

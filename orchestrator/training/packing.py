@@ -197,6 +197,8 @@ class PackedSource:
     def __init__(self, manifest: Manifest, get_range: GetRange) -> None:
         self.manifest, self.layout = replace(manifest, place=""), manifest.layout
         self.get_range = get_range
+        self.keeps: object = None
+        """what must last as long as this does"""
         self._shards = Shards(self.manifest, get_range)
 
     @property

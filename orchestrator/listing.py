@@ -1,0 +1,64 @@
+"""The keys under a prefix of a bucket that others fill: whatever their names are, one of them hides none of the rest.
+
+obstore, which reads objects, knows no keys with empty parts or parts that are "." or ".."; S3 does, and lists them.
+Hence boto3 lists here. Knows nothing of what the objects are. Used by `store.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from gradmux.orchestrator.aws import Endpoint
+from gradmux.orchestrator.errors import PreflightError
+
+log = logging.getLogger(__name__)
+
+UNREADABLE = ("", ".", "..")
+"""parts of a key that name no object for most of S3's clients"""
+
+
+def children(session: botocore.session.Session, endpoint: Endpoint, bucket: str, folder: str) -> list[str]:
+    """The keys of `folder` (empty, or ending in a slash) itself, sorted; the log names those that cannot be read.
+
+    Raises: PreflightError.
+    """
+    style = {"addressing_style": "path" if endpoint.custom else "auto"}
+    client: Any = session.create_client(
+        "s3",
+        region_name=endpoint.region,
+        endpoint_url=endpoint.url if endpoint.custom else None,
+        config=Config(retries={"mode": "standard", "total_max_attempts": 5}, s3=style),  # type: ignore[arg-type]
+    )
+    try:
+        return sorted(key for key in _listed(client, bucket, folder) if is_readable(key, f"s3://{bucket}/{folder}"))
+    except ClientError as error:
+        told = error.response.get("Error", {})
+        raise PreflightError(f"bucket {bucket}: {told.get('Code')}: {told.get('Message')}") from error
+    except BotoCoreError as error:
+        raise PreflightError(f"bucket {bucket} at {endpoint.url}: {error}") from error
+    finally:
+        client.close()
+
+
+def is_readable(key: str, where: str) -> bool:
+    """Whether the key names an object that can be read; else the log says why not."""
+    if key.endswith("/"):  # a folder's own marker
+        return False
+    odd = next((part for part in key.split("/") if part in UNREADABLE), None)
+    if odd is not None:
+        log.warning("%s: left out %r: its key has an empty part, or one that is . or ..: rename it", where, key)
+    return odd is None
+
+
+def _listed(client: Any, bucket: str, folder: str) -> Iterator[str]:
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=folder, Delimiter="/")
+    for page in pages:
+        yield from (found["Key"] for found in page.get("Contents", ()))
+        for found in page.get("CommonPrefixes", ()):
+            is_readable(f"{found['Prefix'].removesuffix('/')}", f"s3://{bucket}/{folder}")
