@@ -185,5 +185,5 @@ def test_a_split_loses_nothing(profile: DelayProfile, share: float) -> None:
 
 def test_figures_and_name_travel_with_every_drawing() -> None:
     profile = DelayProfile(np.ones((4, 4)), load=0.5, slope_s=1.5, base_load=0.25, name="kept")
-    for drawn in (profile.tile(9), profile.choose_workers(2, seed=0), profile.resample(seed=0), profile.split(0.5)[1]):
+    for drawn in (profile.tile(9), profile.resample(seed=0), profile.split(0.5)[1]):
         assert (drawn.load, drawn.slope_s, drawn.base_load, drawn.name) == (0.5, 1.5, 0.25, "kept")
