@@ -20,13 +20,13 @@ import numpy as np
 import orjson
 
 from gradmux.lambda_worker.contract import (
-    Chunk,
+    Order,
     Reply,
     ReplyMode,
     Request,
     Result,
-    Rows,
     Task,
+    Term,
     Weights,
     encode_result,
     reply_json,
@@ -37,7 +37,9 @@ from gradmux.orchestrator.schemes import scheme
 
 RUN = "bench"
 LENGTH = re.compile(rb"[Cc]ontent-[Ll]ength: (\d+)")
-PLACE = re.compile(rb'"epoch":(\d+),"round":(\d+),"worker":(\d+),"attempt":(\d+)')
+PLACE = re.compile(rb'"epoch":(\d+),"round":(\d+),"worker":(\d+),"bucket":"[^"]*","attempt":(\d+)')
+NAMES = b'"epoch":0,"round":0,"worker":0,"attempt":1'
+"""as `make_reply` writes them"""
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
@@ -60,7 +62,7 @@ class Requests:
 
     def build(self, call: Invocation) -> Request:
         tasks = tuple(
-            Task(slot, task.job, "specs/0.json", Weights(key="weights/0"), (Chunk(Rows(0, 1)),))
+            Task(slot, task.job, "specs/0.json", Weights(key="weights/0"), Order(1, 1), 0, 1, (Term(0, 1),))
             for slot, task in enumerate(call.slots)
             if task is not None
         )
@@ -104,7 +106,8 @@ class Connection(asyncio.Protocol):
     def _answer(self, body: bytes) -> None:
         """The reply, with the names of the invocation that it answers."""
         place = PLACE.search(body)
-        reply = PLACE.sub(place[0], self._reply, count=1) if place else b"{}"
+        names = b'"epoch":%b,"round":%b,"worker":%b,"attempt":%b' % place.groups() if place else b""
+        reply = self._reply.replace(NAMES, names, 1) if place else b"{}"
         self._transport.writelines((HEAD % len(reply), reply))
 
 

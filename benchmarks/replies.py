@@ -10,7 +10,6 @@ whether the best of a few rounds kept them. Processor time by process shows wher
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 import time
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from statistics import median
 from typing import Any
 
 import botocore.session
+from msgspec import structs
 
 from benchmarks.light_lambda import RUN, Requests, invocations
 from gradmux.infra.local import Emulator, EmulatorConfig
@@ -44,8 +44,8 @@ class SizedRequests(Requests):
 
     def build(self, call: Invocation) -> Request:
         request = Requests.build(self, call)
-        tasks = tuple(dataclasses.replace(task, model=f"bytes/{self.size}") for task in request.tasks)
-        return dataclasses.replace(request, tasks=tasks)
+        tasks = tuple(structs.replace(task, model=f"bytes/{self.size}") for task in request.tasks)
+        return structs.replace(request, tasks=tasks)
 
 
 def session_of(emulator: Emulator) -> botocore.session.Session:

@@ -1,19 +1,23 @@
-"""One result as bytes: a coded gradient sum and the coded `sums` that travel with it, under a header with CRC32.
+"""One result as bytes: a coded gradient sum and what travels with it, under a header with CRC32.
 
-    offset  bytes  field (little endian)
-    0       4      magic b"GMXR"
-    4       1      format version, 1
-    5       1      gradient dtype: 1 float32, 2 float64, 3 float16
-    6       2      zero
-    8       4      number of sums, k
-    12      8      number of gradient elements, p
-    20      8      scale (float64): gradient = scale * stored value; 1 unless float16
-    28      4      CRC32 of bytes 0..27 and of everything after byte 31
-    32      8 k    sums, float64: `SumIndex`, then batch-norm statistics
-    32+8k   ...    gradient, p elements, in the order of `flat.py`
+    offset    bytes  field (little endian)
+    0         4      magic b"GMXR"
+    4         1      format version, 2
+    5         1      gradient dtype: 1 float32, 2 float64, 3 float16
+    6         2      zero
+    8         4      number of sums, k
+    12        4      number of buffer elements, b
+    16        8      number of gradient elements, p
+    24        8      scale (float64): gradient = scale * stored value; 1 unless float16
+    32        4      zero
+    36        4      CRC32 of bytes 0..35 and of everything after byte 39
+    40        8 k    sums, float64: `SumIndex`, (sum, count) of each metric by name, batch-norm statistics
+    40+8k     8 b    buffers, float64: a 1, then the values of the module's buffers after the batch's first pass,
+                     all times that pass's coefficient; b = 0, for zeros, when the task has not this pass
+    40+8(k+b) ...    gradient, p elements, in the order of `flat.py`
 
-The sums stand first, so that both parts are aligned and a ranged read of elements [lo, hi) starts at
-`gradient_offset(k) + lo * itemsize`. Knows nothing of models, JSON or S3. Read `contract.py` next.
+The gradient stands last, so that all parts are aligned and a ranged read of elements [lo, hi) starts at
+`gradient_offset(k, b) + lo * itemsize`. Knows nothing of models, JSON or S3. Read `contract.py` next.
 """
 
 from __future__ import annotations
@@ -21,13 +25,13 @@ from __future__ import annotations
 import math
 import struct
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from gradmux.lambda_worker.fields import ContractError, VersionError
+from gradmux.lambda_worker.codec import ContractError, VersionError
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +40,10 @@ __all__ = [
     "DTYPES",
     "FIXED_SUMS",
     "HEADER_BYTES",
+    "NO_BUFFERS",
+    "DecodedResult",
     "NonFiniteResult",
+    "ResultHead",
     "SumIndex",
     "decode_result",
     "encode_result",
@@ -47,9 +54,9 @@ __all__ = [
     "result_size",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAGIC = b"GMXR"
-HEADER = struct.Struct("<4sBBHIQd")
+HEADER = struct.Struct("<4sBBHIIQdI")
 CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = HEADER.size + CHECKSUM.size
 
@@ -74,7 +81,7 @@ Gradient = NDArray[Any]
 
 
 class SumIndex(IntEnum):
-    """What the first elements of `sums` hold; each is a sum over samples, times the chunk's coefficient."""
+    """What the first elements of `sums` hold; each is a sum over the rows of passes, times their coefficient."""
 
     LOSS = 0
     SAMPLES = 1
@@ -88,43 +95,79 @@ class SumIndex(IntEnum):
 FIXED_SUMS = len(SumIndex)
 
 
+NO_BUFFERS: NDArray[np.float64] = np.empty(0)
+"""Of a model whose forward changes none."""
+NO_BUFFERS.flags.writeable = False
+
+
+class DecodedResult(NamedTuple):
+    """The parts of one result."""
+
+    gradient: NDArray[Any]
+    """(p,) float32 or float64"""
+    sums: NDArray[np.float64]
+    """(k,)"""
+    buffers: NDArray[np.float64]
+    """(b,)"""
+
+
+class ResultHead(NamedTuple):
+    """What a reader of ranges must know."""
+
+    sums: tuple[float, ...]
+    offset: int
+    """of the gradient, bytes"""
+    scale: float
+    buffers: int
+    """elements of the section before the gradient"""
+
+
 class NonFiniteResult(ValueError):
     """A NaN or an infinity in a gradient or its sums: that result has failed and must not be combined."""
 
 
-def encode_result(gradient: torch.Tensor | Gradient, sums: torch.Tensor | Gradient, dtype: str = "float32") -> bytes:
+def encode_result(
+    gradient: torch.Tensor | Gradient,
+    sums: torch.Tensor | Gradient,
+    dtype: str = "float32",
+    buffers: torch.Tensor | Gradient = NO_BUFFERS,
+) -> bytearray:
     """The bytes of one result.
 
-    `gradient` is (p,) and floating, `sums` (k,); `dtype` is the gradient's on the wire. Sums are always float64.
-    Raises NonFiniteResult for NaN or infinity, also for one that only the conversion to `dtype` makes.
+    `gradient` is (p,) and floating, `sums` (k,), `buffers` (b,); `dtype` is the gradient's on the wire, the others are
+    always float64. Raises NonFiniteResult for NaN or infinity, also for one that only the conversion to `dtype` makes.
     """
-    flat, totals = as_vector(gradient), np.ascontiguousarray(as_vector(sums), dtype="<f8")
+    flat = as_vector(gradient)
+    totals, kept = (np.ascontiguousarray(as_vector(each), dtype="<f8") for each in (sums, buffers))
     if not np.isfinite(totals).all():
         raise NonFiniteResult(f"loss or statistics sums are not finite (loss sum {totals[:1]})")
+    if not np.isfinite(kept).all():
+        raise NonFiniteResult("a buffer that the forward changes is not finite")
     scale = wire_scale(flat, dtype)
     payload = to_wire(flat, dtype, scale)
-    head = HEADER.pack(MAGIC, FORMAT_VERSION, CODES[dtype], 0, totals.size, payload.size, scale)
-    parts = (totals.data.cast("B"), payload.data.cast("B"))
-    return b"".join((head, CHECKSUM.pack(checksum(head, *parts)), *parts))
+    head = HEADER.pack(MAGIC, FORMAT_VERSION, CODES[dtype], 0, totals.size, kept.size, payload.size, scale, 0)
+    parts = (totals.data.cast("B"), kept.data.cast("B") if kept.size else b"", payload.data.cast("B"))
+    return bytearray().join((head, CHECKSUM.pack(checksum(head, *parts)), *parts))
 
 
-def decode_result(raw: bytes | bytearray | memoryview) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """(gradient (p,), sums (k,)) of one result, checked by length and CRC32.
+def decode_result(raw: bytes | bytearray | memoryview) -> DecodedResult:
+    """The parts of one result, checked by length and CRC32.
 
-    The gradient is float32 or float64; it is a view of `raw` without a copy (writable when `raw` is), except that
-    float16 becomes a new float32 array. Raises ContractError, and VersionError for another format version.
+    They are views of `raw` without a copy (writable when `raw` is), except that a float16 gradient becomes a new
+    float32 array. Raises ContractError, and VersionError for another format version.
     """
     view = memoryview(raw).cast("B")
-    sums_count, count, dtype, scale = read_header(view)
-    expected = result_size(count, sums_count, dtype)
+    sums_count, buffer_count, count, dtype, scale = read_header(view)
+    expected = result_size(count, sums_count, dtype, buffer_count)
     if len(view) != expected:
         raise ContractError(f"result: {len(view)} bytes where its header promises {expected}")
     (stored,) = CHECKSUM.unpack_from(view, HEADER.size)
     if checksum(view[: HEADER.size], view[HEADER_BYTES:]) != stored:
         raise ContractError("result: CRC32 does not match, the bytes were damaged on the way")
-    start = gradient_offset(sums_count)
-    sums = np.frombuffer(view[HEADER_BYTES:start], dtype="<f8")
-    return read_elements(view[start:], dtype, scale), sums
+    middle, start = gradient_offset(sums_count), gradient_offset(sums_count, buffer_count)
+    sums = np.frombuffer(view[HEADER_BYTES:middle], dtype="<f8")
+    buffers = np.frombuffer(view[middle:start], dtype="<f8")
+    return DecodedResult(read_elements(view[start:], dtype, scale), sums, buffers)
 
 
 def read_elements(raw: bytes | bytearray | memoryview, dtype: str, scale: float) -> NDArray[Any]:
@@ -140,14 +183,14 @@ def read_elements(raw: bytes | bytearray | memoryview, dtype: str, scale: float)
     return np.asarray(single.numpy())
 
 
-def result_size(parameters: int, sums: int, dtype: str) -> int:
+def result_size(parameters: int, sums: int, dtype: str, buffers: int = 0) -> int:
     """The size of one result in bytes, header included, before base64."""
-    return gradient_offset(sums) + parameters * item_size(dtype)
+    return gradient_offset(sums, buffers) + parameters * item_size(dtype)
 
 
-def gradient_offset(sums: int) -> int:
+def gradient_offset(sums: int, buffers: int = 0) -> int:
     """Where the gradient starts within a result, in bytes."""
-    return HEADER_BYTES + 8 * sums
+    return HEADER_BYTES + 8 * (sums + buffers)
 
 
 def item_size(dtype: str) -> int:
@@ -157,11 +200,11 @@ def item_size(dtype: str) -> int:
     return WIRE_TYPES[dtype].itemsize
 
 
-def result_head(raw: bytes | bytearray) -> tuple[tuple[float, ...], int, float]:
-    """(sums, offset of the gradient in bytes, scale) of a result: what a reader of ranges must know."""
-    count, _, _, scale = read_header(memoryview(raw))
-    start = gradient_offset(count)
-    return tuple(np.frombuffer(raw[HEADER_BYTES:start], dtype="<f8").tolist()), start, scale
+def result_head(raw: bytes | bytearray) -> ResultHead:
+    """The head of a result, for one whose gradient stays where it is."""
+    count, buffers, _, _, scale = read_header(memoryview(raw))
+    sums = np.frombuffer(raw[HEADER_BYTES : gradient_offset(count)], dtype="<f8")
+    return ResultHead(tuple(sums.tolist()), gradient_offset(count, buffers), scale, buffers)
 
 
 def wire_scale(flat: Gradient, dtype: str) -> float:
@@ -193,18 +236,18 @@ def to_wire(flat: Gradient, dtype: str, scale: float) -> Gradient:
     return np.asarray(scaled.to(torch.float16).view(torch.int16).numpy())
 
 
-def read_header(view: memoryview) -> tuple[int, int, str, float]:
-    """(number of sums, gradient elements, dtype, scale)."""
+def read_header(view: memoryview) -> tuple[int, int, int, str, float]:
+    """(number of sums, of buffer elements, of gradient elements, dtype, scale)."""
     if len(view) < HEADER_BYTES:
         raise ContractError(f"result: {len(view)} bytes are less than a header of {HEADER_BYTES}")
-    magic, version, code, zero, sums, count, scale = HEADER.unpack_from(view)
+    magic, version, code, zero, sums, buffers, count, scale, rest = HEADER.unpack_from(view)
     if magic != MAGIC:
         raise ContractError("result: these bytes are no result (wrong magic number)")
     if version != FORMAT_VERSION:
         raise VersionError(f"result: buffer format {version}, this side reads format {FORMAT_VERSION}")
-    if not 1 <= code <= len(DTYPES) or zero or not (math.isfinite(scale) and scale > 0):
+    if not 1 <= code <= len(DTYPES) or zero or rest or not (math.isfinite(scale) and scale > 0):
         raise ContractError("result: damaged header")
-    return sums, count, DTYPES[code - 1], scale
+    return sums, buffers, count, DTYPES[code - 1], scale
 
 
 def checksum(*parts: bytes | memoryview) -> int:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import orjson
 import torch
+from msgspec.structs import replace
 
 from gradmux.lambda_worker.buffers import NonFiniteResult
 from gradmux.lambda_worker.cache import DiskCache
@@ -86,7 +86,8 @@ class Invocation:
         self._bench = Bench(sandbox, request.data or "", request.reply.dtype, self._watch)
 
     def reply(self) -> dict[str, Any]:
-        answer = {"gradient": self._gradient, "warm": self._warm, "reduce": self._reduce}[self._request.op]
+        answers = {"gradient": self._gradient, "steps": self._steps, "warm": self._warm, "reduce": self._reduce}
+        answer = answers[self._request.op]
         document = reply_json(self._packed(answer()))
         if self._request.reply.post:
             self._objects.put(reply_key(self._request), orjson.dumps(document))
@@ -111,6 +112,11 @@ class Invocation:
     def _warm(self) -> list[Result]:
         """Only what failed: a worker that is warm has nothing to say."""
         return [result for task in self._request.tasks if (result := warm_task(task, self._bench)) is not None]
+
+    def _steps(self) -> list[Result]:
+        """The contract knows stretches, this worker does not compute them yet."""
+        untold = "NotImplementedError: this worker image makes single steps only"
+        return [Result(each.slot, each.job, "failed", error=untold) for each in self._request.stretches]
 
     def _reduce(self) -> list[Result]:
         reduction = self._request.reduce

@@ -6,7 +6,7 @@ Knows no S3. Both sides import these from `contract.py`.
 
 from __future__ import annotations
 
-from gradmux.lambda_worker.fields import ContractError
+from gradmux.lambda_worker.codec import ContractError
 from gradmux.lambda_worker.messages import Request
 
 MAX_EPOCH_DIGITS = 18

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gradmux.lambda_worker.fields import ContractError
+from gradmux.lambda_worker.codec import ContractError
 from gradmux.lambda_worker.structure import INPUT, ROLES, role_of
 
 __all__ = ["ARRAY_TYPES", "SHARD_BYTES", "Column", "Layout", "Manifest", "encode_manifest", "parse_manifest"]

@@ -1,35 +1,101 @@
 """The messages between the orchestrator and a worker, as data: `Request` and `Reply`, and what they are made of.
 
-Plain frozen dataclasses; how they look as JSON and what is refused is `contract.py`'s affair, and everybody outside
-this package imports them from there.
+Frozen msgspec structs: the type of a field is what its JSON must be, and a field at its default is not sent. How they
+become bytes is `contract.py`'s affair, and everything outside this package imports them from there.
+
+    Task      one linear combination of gradients of passes, at one snapshot: answered by sums
+    Stretch   several optimizer steps of one model in a row: answered by the model's state after them
+    A pass is one forward and backward; a batch is cut into P of them (`order.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Raw, field
 from numpy.typing import ArrayLike, NDArray
 
+from gradmux.lambda_worker.codec import (
+    ContractError,
+    Message,
+    Natural,
+    NotBelowZero,
+    Positive,
+    Text,
+    from_raw,
+    to_raw,
+)
+
+PROTOCOL: Final = 2
+"""The version of the contract; the first field of every request and reply."""
 MAX_REPLY_BYTES = 6_291_556
 """AWS: the encoded JSON of a synchronous reply, at most."""
+NOTHING = Raw()
+"""Content that does not travel in the message itself."""
 
-# --- the request -------------------------------------------------------------------------------------------------
+Dtype: TypeAlias = Literal["float32", "float64", "float16"]
+Mode: TypeAlias = Literal["auto", "inline", "s3"]
+Operation: TypeAlias = Literal["gradient", "steps", "warm", "reduce"]
+
+# --- what both kinds of work are given ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Content(Message, frozen=True):
+    """Bytes under an S3 key, or in the message itself where they are few."""
+
+    key: Text | None = None
+    """It ends in the SHA-256 of the content (`digests.py`). Exactly one of the two is given."""
+    inline: Raw = NOTHING
+    """Base64, made once however often it travels: see `of` and `raw`."""
+
+    def __post_init__(self) -> None:
+        if (self.key is None) == (len(bytes(self.inline)) == 0):
+            raise ContractError("key: expected a key or inline content, and not both")
+
+    def raw(self, where: str) -> bytearray | None:
+        """The inline content; None when it lies in S3. Raises ContractError that names `where`."""
+        return from_raw(self.inline, f"{where}.inline") if self.key is None else None
+
+
+class Weights(Content, frozen=True):
     """A flat snapshot: parameters, then float buffers (`flat.py`), little endian, of the model's dtype."""
 
-    key: str | None = None
-    """S3 key; the content behind a key never changes. Exactly one of the two is given."""
-    inline: bytes | None = None
-    """The snapshot itself, for tiny models."""
+    @classmethod
+    def of(cls, content: bytes | bytearray) -> Weights:
+        """A snapshot that travels in the request."""
+        return cls(inline=to_raw(content))
+
+
+class State(Content, frozen=True):
+    """All of a model between two steps: parameters, buffers, optimizer, scheduler, averages; JSON and tensors."""
+
+    @classmethod
+    def of(cls, content: bytes | bytearray) -> State:
+        """A state that travels in the request."""
+        return cls(inline=to_raw(content))
+
+
+class Order(Message, frozen=True):
+    """Which rows each step uses: `order.BatchOrder`."""
+
+    rows: Positive
+    """of the data set"""
+    batch_size: Positive
+    seed: Natural = 0
+    shuffle: bool = True
+    """False: every epoch in the order of the data set"""
+
+    def __post_init__(self) -> None:
+        if self.batch_size > self.rows:
+            raise ContractError(f"batch_size: {self.batch_size} rows of a data set that has {self.rows}")
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of the data set: the range [lo, hi), or ids."""
+    """Rows of the data set: the range [lo, hi), or ids. They do not travel: each side finds them by `Order`."""
 
     lo: int = 0
     hi: int = 0
@@ -40,6 +106,12 @@ class Rows:
     def of(cls, ids: ArrayLike) -> Rows:
         """Rows by number, in this order."""
         return cls(ids=np.ascontiguousarray(ids, dtype="<u4").tobytes())
+
+    @classmethod
+    def ascending(cls, ids: NDArray[np.uint32]) -> Rows:
+        """Ascending row numbers, as a range where they are one."""
+        first, last = int(ids[0]), int(ids[-1])
+        return cls(lo=first, hi=last + 1) if last - first + 1 == len(ids) else cls.of(ids)
 
     @property
     def count(self) -> int:
@@ -52,53 +124,109 @@ class Rows:
         return np.frombuffer(self.ids, dtype="<u4").astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A part of the batch, and its coefficient in the task's linear combination."""
+# --- the request -------------------------------------------------------------------------------------------------
 
-    rows: Rows
+
+class Term(NamedTuple):
+    """Passes [first, end) of the batch, each times the same coefficient."""
+
+    first: Natural
+    end: Natural
     coefficient: float = 1.0
-    seed: int = 0
-    """For dropout: the same for every worker that computes this chunk of this job."""
+
+    @property
+    def width(self) -> int:
+        """How many passes it covers."""
+        return self.end - self.first
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(Message, frozen=True):
     """LAG-WK: answer "skipped" when the gradient moved little since `weights`."""
 
     weights: Weights
-    threshold: float
+    threshold: NotBelowZero
     """Of the squared distance between the two coded gradient SUMS."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One linear combination of chunk gradients, answered by one result."""
+class Task(Message, frozen=True):
+    """One linear combination of the gradients of passes, answered by one result."""
 
-    slot: int
-    job: int
-    model: str
-    """S3 key of the model spec; the content behind a key never changes."""
+    slot: Natural
+    job: Natural
+    model: Text
+    """S3 key of the model spec (`models.ModelSpec`), which ends in the SHA-256 of its content."""
     weights: Weights
-    chunks: tuple[Chunk, ...]
-    message: int = 0
+    order: Order
+    step: Natural
+    """of the model, from 0: with `order` it says which rows the batch has"""
+    passes: Positive
+    """P, into how many the batch is cut"""
+    terms: tuple[Term, ...]
+    """Ascending, and no pass in two of them; none: the answer is zeros."""
+    message: Natural = 0
     """Order of answering within the invocation (partial stragglers: 0 the private sum, 1 the coded one)."""
-    seed: int = 0
-    """For dropout, with the chunk's: per run and job, never per worker."""
+    seed: Natural = 0
+    """Of the model's random numbers; step and pass are mixed in by the worker, never the worker's own number."""
     skip: Skip | None = None
 
+    def __post_init__(self) -> None:
+        done = 0
+        for index, (first, end, _) in enumerate(self.terms):
+            if not done <= first < end <= self.passes:
+                raise ContractError(f"terms[{index}]: expected ascending ranges of passes 0 to {self.passes}")
+            done = end
+        if self.passes > self.order.batch_size:
+            raise ContractError(f"passes: {self.passes} of a batch of {self.order.batch_size} rows")
 
-@dataclass(frozen=True, slots=True)
-class ReplyMode:
+    @property
+    def rows(self) -> int:
+        """How many rows it covers."""
+        size, passes = self.order.batch_size, self.passes
+        return sum(end * size // passes - first * size // passes for first, end, _ in self.terms)
+
+
+class Stretch(Message, frozen=True):
+    """Steps [first, first + steps) of one model in a row, with the same arithmetic as the client's own step."""
+
+    slot: Natural
+    job: Natural
+    model: Text
+    """S3 key of the model spec (`models.ModelSpec`), which ends in the SHA-256 of its content."""
+    state: State
+    """before step `first`"""
+    order: Order
+    first: Natural
+    steps: Positive
+    """K"""
+    passes: Positive
+    """P of each batch: one forward and backward for each, summed in order"""
+    seed: Natural = 0
+    """as a task's"""
+    keep: tuple[Natural, ...] = ()
+    """steps after which the snapshot is put into S3 as well: evaluation points"""
+    done: Text | None = None
+    """S3 key that exists once another copy has answered; looked for now and then between steps"""
+    budget_s: NotBelowZero | None = None
+    """seconds after which no further step is begun: what is done by then is the answer"""
+
+    def __post_init__(self) -> None:
+        outside = [step for step in self.keep if not self.first <= step < self.first + self.steps]
+        if outside:
+            raise ContractError(f"keep: steps {outside} are not of this stretch")
+        if self.passes > self.order.batch_size:
+            raise ContractError(f"passes: {self.passes} of a batch of {self.order.batch_size} rows")
+
+
+class ReplyMode(Message, frozen=True):
     """How results come back."""
 
-    mode: str = "auto"
+    mode: Mode = "auto"
     """auto (inline while the encoded reply fits, the largest to S3 otherwise), inline or s3."""
-    dtype: str = "float32"
-    """Of the gradient on the wire: float32, float64 or float16."""
+    dtype: Dtype = "float32"
+    """Of the gradient on the wire."""
     prefix: str = ""
-    """Prefix of S3 keys for what is spilled, early or posted."""
-    max_inline: int = MAX_REPLY_BYTES
+    """Prefix of S3 keys for what is spilled, early, posted or kept."""
+    max_inline: Natural = MAX_REPLY_BYTES
     """Bytes of the encoded JSON reply, at most."""
     early: bool = False
     """Put each message but the last to S3 (`early_key`) as soon as it is ready."""
@@ -106,105 +234,170 @@ class ReplyMode:
     """Put the whole reply to S3 (`reply_key`) too: for Event invocations, whose return value AWS drops."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """One spilled result, as a term of a weighted sum. Its fields are those of the `Result` that reported it."""
 
-    key: str
+    key: Text
     weight: float
-    offset: int
+    offset: Natural
     """Bytes before the first gradient element."""
     scale: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(Message, frozen=True):
     """Sum elements [lo, hi) of many spilled gradients, with weights but 0. The answer has the reply's dtype."""
 
-    job: int
+    job: Natural
     sources: tuple[Source, ...]
-    lo: int
-    hi: int
-    out: str
+    lo: Natural
+    hi: Natural
+    out: Text
     """S3 key of the answer: a result buffer with hi - lo elements and no sums."""
-    dtype: str = "float32"
-    """Of the spilled gradients: float32, float64 or float16."""
+    dtype: Dtype = "float32"
+    """Of the spilled gradients."""
+
+    def __post_init__(self) -> None:
+        if not self.sources or self.lo >= self.hi:
+            raise ContractError("sources: expected one source or more, and lo < hi")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One invocation."""
+class Request(Message, frozen=True, tag_field="protocol", tag=PROTOCOL, omit_defaults=False):
+    """One invocation. What places it in the run comes first, so that it can be found without parsing the rest."""
 
-    op: str
-    run: str
-    epoch: int
-    round: int
-    worker: int
-    bucket: str
-    attempt: int = 1
+    op: Operation
+    run: Text
+    epoch: Natural
+    round: Natural
+    worker: Natural
+    bucket: Text
+    attempt: Positive = 1
     """From 1: how often this worker's part of this round was invoked."""
-    load: float = 0.0
-    """Fraction of one batch that this invocation processes."""
-    cancel: str | None = None
+    load: NotBelowZero = 0.0
+    """Fraction of one batch that this invocation processes; of a stretch, batches."""
+    cancel: Text | None = None
     """S3 key of the run's cancel marker (`cancel_marker`)."""
-    data: str | None = None
+    data: Text | None = None
     """S3 key of the data manifest."""
     reply: ReplyMode = field(default_factory=ReplyMode)
     tasks: tuple[Task, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
     reduce: Reduction | None = None
+
+    def __post_init__(self) -> None:
+        if (self.op == "reduce") != (self.reduce is not None):
+            raise ContractError(f"reduce: must be given for op 'reduce' alone, the op is {self.op!r}")
+        if self.stretches and self.op != "steps":
+            raise ContractError(f"stretches: must be given for op 'steps' alone, the op is {self.op!r}")
+        if (self.tasks or self.stretches) and self.data is None:
+            raise ContractError("data: tasks need a data manifest")
+        slots = [each.slot for each in self.tasks] + [each.slot for each in self.stretches]
+        if len(set(slots)) < len(slots):
+            raise ContractError(f"tasks: slots must differ, got {slots}")
+        mode = self.reply
+        if not mode.prefix and (mode.mode != "inline" or mode.early or mode.post):
+            raise ContractError("reply.prefix: needed unless everything is answered inline")
 
 
 # --- the reply ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The answer to one task."""
+class Figures(Message, frozen=True):
+    """What the steps of a stretch came to, a number for each step that was done: sums over the batch, and counts."""
 
-    slot: int
-    job: int
-    status: str
-    """ok, skipped, failed or cancelled."""
-    message: int = 0
-    error: str | None = None
+    loss: tuple[float, ...] = ()
+    """sum; the mean loss is loss / count"""
+    count: tuple[float, ...] = ()
+    rows: tuple[Natural, ...] = ()
+    gradient_norm: tuple[float, ...] = ()
+    """of the mean gradient, before it is clipped"""
+    metrics: Mapping[str, tuple[tuple[float, float], ...]] = {}
+    """name -> (sum, count) of each step"""
+
+
+class Divergence(Message, frozen=True):
+    """Step i gave numbers that are not finite: a result like others, not a failure to repeat."""
+
+    step: Natural
+    """i; the state is that before it"""
+    what: str
+    """for example "the loss is nan"; one line"""
+
+
+class Stretched(Message, frozen=True):
+    """How far a stretch got, beside the state that is the result's content."""
+
+    steps: Natural
+    """done; K, unless it diverged or its time was over"""
+    figures: Figures
+    diverged: Divergence | None = None
+    kept: Mapping[str, Text] = {}
+    """step -> S3 key of the snapshot after it, for the steps in `keep` that were done"""
+
+    def __post_init__(self) -> None:
+        figures = self.figures
+        columns = (figures.loss, figures.count, figures.rows, figures.gradient_norm, *figures.metrics.values())
+        if any(len(column) != self.steps for column in columns):
+            raise ContractError(f"figures: expected a number for each of {self.steps} steps")
+
+
+class Result(Message, frozen=True):
+    """The answer to one task or stretch."""
+
+    slot: Natural
+    job: Natural
+    status: Literal["ok", "skipped", "failed", "cancelled"]
+    message: Natural = 0
+    error: Text | None = None
     """"Name: what", then the user's traceback on further lines. Given iff failed."""
-    distance: float | None = None
+    distance: NotBelowZero | None = None
     """LAG-WK: squared distance to the gradient at the reference weights."""
-    buffer: bytes | bytearray | None = None
-    """The result's bytes (`decode_result`). An "ok" result has this or `key`."""
-    key: str | None = None
-    """S3 key of the result's bytes."""
-    size: int = 0
+    buffer: bytearray | None = None
+    """The result's bytes: of a task (`decode_result`), of a stretch its state. An "ok" result has this or `key`."""
+    key: Text | None = None
+    """S3 key of the result's bytes; of a state, it ends in their SHA-256, so that the next stretch can name it."""
+    size: Natural = 0
     """Bytes of the result, wherever they are."""
-    offset: int = 0
+    offset: Natural = 0
     """Of the gradient within a spilled result, bytes."""
     scale: float = 1.0
     """Of a spilled float16 gradient."""
+    buffers: Natural = 0
+    """Elements of the buffers' section of a spilled result; they end where the gradient begins."""
     sums: tuple[float, ...] | None = None
-    """The sums of a spilled or skipped result, so that nobody need fetch it for them."""
+    """The sums of a spilled or skipped result, so that it need not be fetched for them."""
+    stretch: Stretched | None = None
+    """of a stretch that is ok"""
+
+    def __post_init__(self) -> None:
+        """Each status has its evidence, and no other's."""
+        answers = (self.buffer is not None) + (self.key is not None)
+        if answers != (self.status == "ok"):
+            raise ContractError("status: an ok result has either a buffer or a key, any other has none")
+        if (self.error is not None) != (self.status == "failed"):
+            raise ContractError("error: must be given for a failed result, and for no other")
+        if self.status == "skipped" and self.distance is None:
+            raise ContractError("distance: a skipped result must say how little its gradient moved")
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Message, frozen=True):
     """Where the worker's time went, in seconds of wall time."""
 
-    compute_s: float = 0.0
-    read_s: float = 0.0
-    write_s: float = 0.0
+    compute_s: NotBelowZero = 0.0
+    read_s: NotBelowZero = 0.0
+    write_s: NotBelowZero = 0.0
     cold: bool = False
     """This sandbox's first invocation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Message, frozen=True, tag_field="protocol", tag=PROTOCOL):
     """The answer to one invocation. `op` to `attempt` repeat the request, for deduplication."""
 
-    op: str
-    run: str
-    epoch: int
-    round: int
-    worker: int
-    attempt: int
+    op: Operation
+    run: Text
+    epoch: Natural
+    round: Natural
+    worker: Natural
+    attempt: Positive
     results: tuple[Result, ...]
     timing: Timing = field(default_factory=Timing)
     cpu: str = ""

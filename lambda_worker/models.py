@@ -10,13 +10,14 @@ from __future__ import annotations
 import inspect
 import pickle
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-import orjson
+import msgspec
+from msgspec import Raw
 from torch import Tensor, nn
 
 from gradmux.lambda_worker import flat
-from gradmux.lambda_worker.fields import ContractError, Fields, to_base64
+from gradmux.lambda_worker.codec import Message, Natural, Text, decode, from_raw, to_raw
 from gradmux.lambda_worker.losses import Loss, loss_from
 from gradmux.lambda_worker.norms import freeze_norms, norm_layers
 from gradmux.lambda_worker.origin import OriginError, named
@@ -45,36 +46,38 @@ class ModelSpec:
     """Of torch while the factory runs: what no snapshot carries, such as integer buffers, is equal everywhere."""
 
 
+class _Pickled(Message, frozen=True):
+    """A function that travels by value."""
+
+    cloudpickle: Raw
+
+
+class _Document(Message, frozen=True):
+    """A spec as JSON."""
+
+    factory: Text | _Pickled
+    args: dict[str, Any]
+    loss: Text | _Pickled
+    dtype: Literal["float32", "float64"]
+    seed: Natural = 0
+
+
 def encode_spec(spec: ModelSpec) -> bytes:
     """The spec as JSON with sorted keys: equal specs are equal bytes, so that its hash can be its key."""
-    document = {
-        "factory": _encode_code(spec.factory),
-        "args": spec.args,
-        "loss": _encode_code(spec.loss),
-        "dtype": spec.dtype,
-        "seed": spec.seed,
-    }
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    factory, loss = (each if isinstance(each, str) else _Pickled(to_raw(each)) for each in (spec.factory, spec.loss))
+    document = _Document(factory, spec.args, loss, spec.dtype, spec.seed)  # type: ignore[arg-type]
+    return msgspec.json.encode(document, order="sorted")
 
 
 def parse_spec(raw: bytes) -> ModelSpec:
     """The inverse of `encode_spec`. Raises ContractError."""
-    try:
-        fields = Fields(orjson.loads(raw), "model spec")
-    except orjson.JSONDecodeError as error:
-        raise ContractError(f"model spec: not JSON ({error})") from error
-    args = fields.take("args")
-    if not isinstance(args, dict):
-        raise fields.wrong("args", "an object", args)
-    spec = ModelSpec(
-        factory=_parse_code(fields, "factory"),
-        args=args,
-        loss=_parse_code(fields, "loss"),
-        dtype=fields.choice("dtype", tuple(flat.DTYPES)),
-        seed=fields.integer("seed") if fields.has("seed") else 0,
-    )
-    fields.done()
-    return spec
+    document = decode(raw, _Document, "model spec")
+    factory, loss = _code(document.factory, "factory"), _code(document.loss, "loss")
+    return ModelSpec(factory, document.args, loss, document.dtype, document.seed)
+
+
+def _code(code: str | _Pickled, name: str) -> str | bytes:
+    return code if isinstance(code, str) else bytes(from_raw(code.cloudpickle, f"model spec.{name}.cloudpickle"))
 
 
 class Model:
@@ -146,17 +149,3 @@ def _resolve(code: str | bytes, role: str) -> Any:
 
 def _label(code: str | bytes) -> str:
     return code if isinstance(code, str) else "<pickled>"
-
-
-def _encode_code(code: str | bytes) -> str | dict[str, str]:
-    return code if isinstance(code, str) else {"cloudpickle": to_base64(code)}
-
-
-def _parse_code(fields: Fields, name: str) -> str | bytes:
-    value = fields.take(name)
-    if isinstance(value, str) and value:
-        return value
-    pickled = Fields(value, f"{fields.where}.{name}")
-    code = bytes(pickled.binary("cloudpickle"))
-    pickled.done()
-    return code

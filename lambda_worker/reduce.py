@@ -38,7 +38,7 @@ def reduce_slice(reduction: Reduction, objects: ObjectStore) -> Vector:
 def reduce_to_store(reduction: Reduction, wire: str, objects: ObjectStore) -> Result:
     """Puts the slice at `reduction.out`, in dtype `wire`; the result says where. Raises NonFiniteResult, StoreError."""
     buffer = encode_result(reduce_slice(reduction, objects), torch.empty(0, dtype=torch.float64), wire)
-    objects.put(reduction.out, buffer)
+    objects.put(reduction.out, bytes(buffer))
     whole = Result(0, reduction.job, "ok", buffer=buffer, size=len(buffer))
     return spilled(whole, reduction.out)
 

@@ -15,9 +15,10 @@ from gradmux.lambda_worker.data import Dataset
 from gradmux.lambda_worker.digests import checked
 from gradmux.lambda_worker.keys import cancelled_epoch
 from gradmux.lambda_worker.layout import parse_manifest
-from gradmux.lambda_worker.messages import Weights
+from gradmux.lambda_worker.messages import Order, Weights
 from gradmux.lambda_worker.models import Model, build, parse_spec
 from gradmux.lambda_worker.objects import MissingObject, ObjectStore, StoreError
+from gradmux.lambda_worker.order import BatchOrder
 
 __all__ = ["Sandbox"]
 
@@ -27,6 +28,7 @@ MODELS = 16
 SNAPSHOTS = 8
 SNAPSHOT_BYTES = 256 * 2**20
 DATASETS = 4
+ORDERS = 8
 
 
 class Sandbox:
@@ -38,6 +40,7 @@ class Sandbox:
         self._models: MemoryCache[Model] = MemoryCache(MODELS)
         self._snapshots: MemoryCache[Tensor] = MemoryCache(SNAPSHOTS, SNAPSHOT_BYTES)
         self._datasets: MemoryCache[Dataset] = MemoryCache(DATASETS)
+        self._orders: MemoryCache[BatchOrder] = MemoryCache(ORDERS)
         self._marker: str | None = None
         self._marker_read_at = 0.0
         self._cancelled_epoch = -1
@@ -63,11 +66,18 @@ class Sandbox:
         """The model of a spec. The factory's exceptions pass through."""
         return self._models.get(key, lambda: (build(parse_spec(self._read(key))), 0))
 
+    def order(self, order: Order) -> BatchOrder:
+        """The batches of a model; it keeps what it has shuffled."""
+        return self._orders.get(
+            order, lambda: (BatchOrder(order.rows, order.batch_size, order.seed, shuffle=order.shuffle), 0)
+        )
+
     def snapshot(self, weights: Weights, model: Model) -> Tensor:
         """The flat vector that the weights refer to, in the model's dtype."""
         dtype = str(model.dtype).removeprefix("torch.")
-        if weights.inline is not None:
-            return flat.from_bytes(weights.inline, dtype)
+        inline = weights.raw("weights")
+        if inline is not None:
+            return flat.from_bytes(inline, dtype)
         key = weights.key or ""
 
         def read() -> tuple[Tensor, int]:

@@ -6,7 +6,7 @@ share one reply: the largest results go to S3 first. Read `handler.py` next.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gradmux.lambda_worker.buffers import result_head
 from gradmux.lambda_worker.contract import encoded_size
@@ -31,8 +31,12 @@ def spill(reply: Reply, request: Request, objects: ObjectStore) -> Reply:
 def spilled(result: Result, key: str) -> Result:
     """The result as it is reported when its bytes lie in S3."""
     assert result.buffer is not None
-    sums, offset, scale = result_head(result.buffer)
-    return replace(result, buffer=None, key=key, offset=offset, scale=scale, sums=sums)
+    if result.stretch is not None:
+        return replace(result, buffer=None, key=key)
+    head = result_head(result.buffer)
+    return replace(
+        result, buffer=None, key=key, offset=head.offset, scale=head.scale, buffers=head.buffers, sums=head.sums
+    )
 
 
 def _next_to_move(reply: Reply, mode: str, limit: int) -> int | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from gradmux.lambda_worker.buffers import NonFiniteResult, encode_result
 from gradmux.lambda_worker.errors import describe
-from gradmux.lambda_worker.gradient import Batch, CodedSum, coded_sum, squared_distance
-from gradmux.lambda_worker.messages import Chunk, Result, Task, Timing, Weights
+from gradmux.lambda_worker.gradient import Batch, CodedSum, coded_sum, mixed, squared_distance
+from gradmux.lambda_worker.messages import Result, Rows, Task, Term, Timing, Weights
 from gradmux.lambda_worker.models import Model
 from gradmux.lambda_worker.sandbox import Sandbox
 
@@ -81,9 +81,9 @@ def answer_task(task: Task, bench: Bench) -> Result:
 
 
 def warm_task(task: Task, bench: Bench) -> Result | None:
-    """Reads all that the task needs and computes its first chunk, for nothing; None, or why that failed."""
+    """Reads all that the task needs and computes its first term, for nothing; None, or why that failed."""
     try:
-        model, batches = _prepare(task, task.chunks[:1], bench)
+        model, batches = _prepare(task, task.terms[:1], bench)
         _at(task.weights, model, batches, task, bench)
     except Exception as error:  # as in `answer_task`
         return failed(task, describe(error))
@@ -96,7 +96,7 @@ def failed(task: Task, error: str) -> Result:
 
 def compute_task(task: Task, bench: Bench) -> Result:
     """The same, but raises whatever the task's own model, data or numbers do."""
-    model, batches = _prepare(task, task.chunks, bench)
+    model, batches = _prepare(task, task.terms, bench)
     coded = _at(task.weights, model, batches, task, bench)
     distance = None
     if task.skip is not None:
@@ -116,14 +116,15 @@ def _skipped(task: Task, coded: CodedSum, distance: float) -> Result:
     return Result(task.slot, task.job, "skipped", message=task.message, distance=distance, sums=sums)
 
 
-def _prepare(task: Task, chunks: Sequence[Chunk], bench: Bench) -> tuple[Model, list[Batch]]:
+def _prepare(task: Task, terms: Sequence[Term], bench: Bench) -> tuple[Model, list[Batch]]:
     with bench.watch.reading():
-        model = bench.sandbox.model(task.model)
+        model, order = bench.sandbox.model(task.model), bench.sandbox.order(task.order)
         dataset = bench.sandbox.dataset(bench.data)
         batches = []
-        for chunk in chunks:
-            inputs, target = dataset.read(chunk.rows, model.dtype)
-            batches.append(Batch(inputs, target, chunk.coefficient, chunk.seed))
+        for first, end, coefficient in terms:
+            rows = Rows.ascending(order.rows_of(task.step, task.passes, first, end))
+            inputs, target = dataset.read(rows, model.dtype)
+            batches.append(Batch(inputs, target, coefficient, seed=first))
     return model, batches
 
 
@@ -133,4 +134,4 @@ def _at(weights: Weights, model: Model, batches: Sequence[Batch], task: Task, be
         snapshot = bench.sandbox.snapshot(weights, model)
     with bench.watch.computing():
         model.load(snapshot)
-        return coded_sum(model, batches, task.seed, bench.wire)
+        return coded_sum(model, batches, mixed(task.seed, task.step), bench.wire)

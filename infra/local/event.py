@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
@@ -48,24 +49,22 @@ def event_fields(payload: bytes | bytearray) -> EventFields | None:
 
 
 def first_share(event: dict[str, object]) -> float:
-    """What part of an event's rows its first message covers, in a request of the contract; 1 in any other."""
+    """What part of an event's passes its first message covers, in a request of the contract; 1 in any other."""
     tasks = event.get("tasks")
     if not isinstance(tasks, list) or not tasks:
         return 1.0
     try:
-        rows = [(task["message"], sum(_rows(chunk["rows"]) for chunk in task["chunks"])) for task in tasks]
-    except (KeyError, TypeError):
+        shares = [(task.get("message", 0), _share(task)) for task in tasks]
+        first = min(message for message, _ in shares)
+    except (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError):
         return 1.0
-    first = min(message for message, _ in rows)
-    return sum(count for message, count in rows if message == first) / max(1, sum(count for _, count in rows))
+    whole = sum(share for _, share in shares)
+    return sum(share for message, share in shares if message == first) / whole if whole else 1.0
 
 
-def _rows(rows: dict[str, object]) -> int:
-    """How many there are: a range, or base64 of numbers of four bytes."""
-    ids, lo, hi = rows.get("ids"), rows.get("lo"), rows.get("hi")
-    if isinstance(ids, str):
-        return len(ids) * 3 // 16
-    return hi - lo if isinstance(lo, int) and isinstance(hi, int) else 0
+def _share(task: dict[str, Any]) -> float:
+    """What part of its batch a task covers: passes, of P."""
+    return float(sum(end - first for first, end, *_ in task.get("terms", ())) / task["passes"])
 
 
 def _parsed(payload: bytes | bytearray) -> dict[str, object]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 import torch
+from msgspec import structs
 
 from gradmux.lambda_worker.contract import Request, Weights, encode_request, parse_reply
 from gradmux.lambda_worker.layout import encode_manifest
@@ -197,7 +198,7 @@ class _Bench:
             return request
         key = f"{number}/{task.weights.key}"
         self._store.put(key, self._store.get(task.weights.key))
-        return replace(request, tasks=(replace(task, weights=Weights(key=key)),))
+        return structs.replace(request, tasks=(structs.replace(task, weights=Weights(key=key)),))
 
     def _answer(self, request: Request, model: int) -> None:
         """From the event to the reply's JSON. Raises ConfigError when the task failed."""
@@ -205,5 +206,5 @@ class _Bench:
         (result,) = parse_reply(reply).results
         if result.status != "ok":
             reason = (result.error or result.status).partition("\n")[0]
-            rows = sum(chunk.rows.count for chunk in request.tasks[0].chunks)
+            rows = request.tasks[0].rows
             raise ConfigError(f"model {self._prepared.models[model].name!r} cannot compute {rows} rows: {reason}")

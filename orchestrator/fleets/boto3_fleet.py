@@ -10,7 +10,6 @@ import random
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -25,6 +24,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     ReadTimeoutError,
 )
+from msgspec.structs import replace
 
 from gradmux.lambda_worker.contract import Request
 from gradmux.orchestrator.aws import find_credentials, new_session, resolve_endpoint

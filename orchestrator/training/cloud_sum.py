@@ -11,11 +11,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmux.lambda_worker.buffers import NO_BUFFERS
 from gradmux.lambda_worker.contract import (
     FIXED_SUMS,
     MAX_REPLY_BYTES,
@@ -28,10 +29,11 @@ from gradmux.lambda_worker.contract import (
     decode_result,
     result_size,
 )
+from gradmux.lambda_worker.messages import Dtype
 from gradmux.orchestrator.errors import RunStopped
 from gradmux.orchestrator.ports import Arrival, Invocation, StepResult, Trainer
 from gradmux.orchestrator.store import Keys
-from gradmux.orchestrator.training.gradients import CodedResult, add_sums
+from gradmux.orchestrator.training.gradients import CodedResult, add_buffers, add_sums
 from gradmux.orchestrator.training.stored import Shelf, StoredResult
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,7 @@ class ReadsMany(Protocol):
     """What is asked of the store."""
 
     def view_many(self, keys: Sequence[str]) -> Sequence[memoryview]: ...
+    def get_range(self, key: str, start: int, end: int) -> bytes: ...
     def delete(self, keys: Iterable[str]) -> None: ...
 
 
@@ -82,8 +85,17 @@ class CloudSums:
         used = [(result, weight) for result, weight in terms if weight != 0.0]
         assert used, f"job {job} has no result of any weight"
         gradient = np.concatenate(self._sum_slices(job, used, self._edges(used[0][0])))
+        sums = add_sums([(result.sums, weight) for result, weight in used])
+        buffers = add_buffers((self._buffers(result), weight) for result, weight in used)
         self._store.delete(self._shelf.finish(job))
-        return CodedResult(gradient, add_sums([(result.sums, weight) for result, weight in used]))
+        return CodedResult(gradient, sums, buffers)
+
+    def _buffers(self, result: StoredResult) -> NDArray[np.float64]:
+        """(b,) the section before its gradient. At most a few results of a job have one, so the client adds it."""
+        if not result.buffers:
+            return NO_BUFFERS
+        raw = self._store.get_range(result.key, result.offset - 8 * result.buffers, result.offset)
+        return np.frombuffer(raw, dtype="<f8")
 
     def _edges(self, result: StoredResult) -> list[int]:
         """Where the parameter vector is cut: slices of nearly equal length."""
@@ -116,7 +128,7 @@ class CloudSums:
         bodies = self._store.view_many([self._out(job, lo) for lo, _ in slices.values()])
         for (part, (lo, hi)), body in zip(slices.items(), bodies, strict=True):
             try:
-                found[part] = decode_result(body)[0]
+                found[part] = decode_result(body).gradient
             except ContractError as error:
                 troubles[part] = f"its sum is damaged: {error}"
             else:
@@ -142,7 +154,7 @@ class CloudSums:
             bucket=setting.bucket,
             cancel=setting.keys.cancel,
             reply=ReplyMode(dtype=summed_dtype(setting.dtype), prefix=setting.keys.results),
-            reduce=Reduction(job, sources, lo, hi, self._out(job, lo), setting.dtype),
+            reduce=Reduction(job, sources, lo, hi, self._out(job, lo), cast(Dtype, setting.dtype)),
         )
         return Invocation(job, part, attempt, (), 0.0, setting.epoch), request
 
@@ -173,6 +185,6 @@ def pays(parameters: int, dtype: str) -> bool:
     return base64_size(result_size(parameters, FIXED_SUMS, dtype)) > MAX_REPLY_BYTES
 
 
-def summed_dtype(dtype: str) -> str:
+def summed_dtype(dtype: str) -> Dtype:
     """What sums of results of this dtype travel in: as they decode, for float16 would round once more."""
-    return "float32" if dtype == "float16" else dtype
+    return "float64" if dtype == "float64" else "float32"

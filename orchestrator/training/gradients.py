@@ -10,15 +10,16 @@ Knows neither torch nor schemes. Shapes: p parameters, k sums. Read next: `strea
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmux.lambda_worker.buffers import NO_BUFFERS
 from gradmux.lambda_worker.summation import Scratch, Vector, tree_sum
 
 BLOCK_ELEMENTS = 65_536
@@ -33,7 +34,9 @@ class CodedResult:
     gradient: Vector
     """(p,)"""
     sums: NDArray[np.float64]
-    """(k,) in the order of `contract.SumIndex`, then batch-norm statistics"""
+    """(k,) in the order of `contract.SumIndex`, then of metrics and batch-norm statistics"""
+    buffers: NDArray[np.float64] = field(default_factory=lambda: NO_BUFFERS)
+    """(b,) a 1 and the module's buffers after the batch's first pass, times its coefficient; (0,) without this pass"""
 
 
 Term: TypeAlias = tuple[CodedResult, float]
@@ -52,7 +55,8 @@ def combine(terms: Sequence[Term]) -> CodedResult:
     check_alike({kind_of(result) for result, _ in used})
     vectors = [(result.gradient, weight) for result, weight in used]
     total = add_vectors(vectors, np.empty_like(used[0][0].gradient))
-    return CodedResult(total, add_sums([(result.sums, weight) for result, weight in used]))
+    sums = add_sums([(result.sums, weight) for result, weight in used])
+    return CodedResult(total, sums, add_buffers([(result.buffers, weight) for result, weight in used]))
 
 
 def add_vectors(terms: Sequence[tuple[Vector, float] | None], total: Vector) -> Vector:
@@ -90,6 +94,15 @@ def squared_distance(one: CodedResult, other: CodedResult) -> float:
 def add_sums(terms: Sequence[tuple[NDArray[np.float64], float]]) -> NDArray[np.float64]:
     """(k,) the weighted sum of the sums that travel with gradients, in the order given."""
     return np.asarray(np.sum([weight * sums for sums, weight in terms], axis=0))
+
+
+def add_buffers(terms: Iterable[tuple[NDArray[np.float64], float]]) -> NDArray[np.float64]:
+    """(b,) the weighted sum of the sections that are there, in the order given; an absent one is zeros."""
+    present = [(buffers, weight) for buffers, weight in terms if buffers.size]
+    sizes = {buffers.size for buffers, _ in present}
+    if len(sizes) > 1:
+        raise ValueError(f"results of one job must be alike, got buffers of {sorted(sizes)} elements")
+    return add_sums(present) if present else NO_BUFFERS
 
 
 def kind_of(result: CodedResult) -> Kind:

@@ -1,78 +1,43 @@
-"""Which rows each step uses, and how a batch is cut into chunks.
+"""The batch order as the client needs it: refused in a user's words, and cut into the chunks that schemes deal out.
 
-The rows are shuffled anew for every pass over the data, from a seed, and cut into batches of `batch_size`; the rest of
-a pass that fills no batch is dropped (the next pass shuffles it in again). The same seed gives the same batches on
-every machine and library version, so a resumed run goes on with the same rows. Knows neither data nor schemes; pure.
-Read `requests.py` next.
+Which rows a step uses is `lambda_worker/order.py`'s, which workers call too. A chunk is a whole number of passes.
+Pure. Read `requests.py` next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmux.lambda_worker import order
+from gradmux.lambda_worker.order import RowIds
 from gradmux.orchestrator.errors import ConfigError
 
-RowIds = NDArray[np.uint32]
-
-KEPT_PASSES = 3
-KEPT_STEPS = 16
-"""Models side by side are at nearby steps."""
+__all__ = ["BatchOrder", "RowIds", "chunk_bounds"]
 
 
-class BatchOrder:
-    """The batches of one data set under one seed; models with the same seed share it, and so its cache."""
+class BatchOrder(order.BatchOrder):
+    """The batches of one data set under one seed; models with the same seed share it."""
 
     def __init__(self, rows: int, batch_size: int, seed: int = 0, *, shuffle: bool = True) -> None:
-        """`shuffle` False: rows in their own order, so that with batch_size == rows each chunk has the same rows at
-        every step (what lazy schemes call a shard).
-
-        Raises: ConfigError when the data set has fewer rows than a batch.
-        """
+        """Raises: ConfigError when the data set has fewer rows than a batch."""
         if batch_size > rows:
             raise ConfigError(f"batch_size = {batch_size} is more than the {rows} rows of the training data")
-        self.rows, self.batch_size, self.seed, self.shuffle = rows, batch_size, seed, shuffle
-        self._permutation = lru_cache(KEPT_PASSES)(self._shuffled)
-        self._cut = lru_cache(KEPT_STEPS)(self._cut_batch)
+        super().__init__(rows, batch_size, seed, shuffle=shuffle)
 
-    @property
-    def batches_per_pass(self) -> int:
-        return self.rows // self.batch_size
-
-    def batch(self, step: int) -> RowIds:
-        """(batch_size,) row numbers of this step."""
-        which_pass, place = divmod(step, self.batches_per_pass)
-        start = place * self.batch_size
-        return self._permutation(which_pass)[start : start + self.batch_size]
-
-    def chunks(self, step: int, bounds: tuple[int, ...]) -> Sequence[RowIds]:
-        """The batch cut at `bounds` (see `chunk_bounds`): every row is in exactly one chunk.
-
-        Within a chunk rows come in ascending order, so that neighbours in the data set are read together.
-        """
-        return self._cut(step, bounds)
-
-    def _shuffled(self, which_pass: int) -> RowIds:
-        """(rows,) one pass. It sorts random bits: numpy promises their stream for ever, but not permutation()."""
-        if not self.shuffle:
-            return np.arange(self.rows, dtype=np.uint32)
-        bits = np.random.PCG64(np.random.SeedSequence([self.seed, which_pass])).random_raw(self.rows)
-        return np.argsort(bits, kind="stable").astype(np.uint32)
-
-    def _cut_batch(self, step: int, bounds: tuple[int, ...]) -> Sequence[RowIds]:
-        batch = self.batch(step)
-        return [np.sort(batch[lo:hi]) for lo, hi in pairwise(bounds)]
+    def chunks(self, step: int, bounds: tuple[int, ...], passes: int | None = None) -> Sequence[RowIds]:
+        """The rows of each chunk of a batch of `passes` (None: of one row each) that is cut at `bounds`, ascending."""
+        return [self.rows_of(step, passes or self.batch_size, first, end) for first, end in pairwise(bounds)]
 
 
-def chunk_bounds(chunk_sizes: NDArray[np.float64], batch_size: int) -> tuple[int, ...]:
-    """(chunks + 1,) where to cut a batch: rounded running sums of the chunks' fractions, from 0 to batch_size.
+def chunk_bounds(chunk_sizes: NDArray[np.float64], passes: int) -> tuple[int, ...]:
+    """(chunks + 1,) where to cut a batch of `passes`: rounded running sums of the chunks' fractions, from 0 to passes.
 
-    No chunk is off its fraction by more than a row; with more chunks than rows some are empty.
+    No chunk is off its fraction by more than a pass; with more chunks than passes some are empty.
     """
-    cuts = np.rint(np.cumsum(chunk_sizes) * batch_size).astype(int)
-    cuts[-1] = batch_size
+    cuts = np.rint(np.cumsum(chunk_sizes) * passes).astype(int)
+    cuts[-1] = passes
     return (0, *cuts.tolist())

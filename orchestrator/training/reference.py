@@ -8,6 +8,8 @@ normalise, the batch updates them): see `lambda_worker/norms.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
@@ -39,11 +41,10 @@ def train_reference(
     trained = prepare(seeded(plan, index))
     losses = []
     for step in range(steps):
-        rows = [order.batch(step)]
-        if chunk_sizes is not None:
-            rows = list(order.chunks(step, chunk_bounds(chunk_sizes, order.batch_size)))
+        bounds = (0, order.batch_size) if chunk_sizes is None else chunk_bounds(chunk_sizes, order.batch_size)
+        rows = dict(zip(bounds, order.chunks(step, bounds), strict=False))
         with recording(trained.model.norms) as statistics:
-            losses.append(_mean_gradient(trained, dataset, rows, mixed(seed, index, step)))
+            losses.append(_mean_gradient(trained, dataset, rows, mixed(mixed(seed, index), step)))
         if clip_norm is not None:
             nn.utils.clip_grad_norm_(trained.module.parameters(), clip_norm)
         trained.optimizer.step()
@@ -53,14 +54,14 @@ def train_reference(
     return trained.module, losses
 
 
-def _mean_gradient(trained: Trained, dataset: Dataset, chunks: list[RowIds], seed: int) -> float:
-    """Sets every .grad to that of the mean loss over all rows, which is returned."""
+def _mean_gradient(trained: Trained, dataset: Dataset, chunks: Mapping[int, RowIds], seed: int) -> float:
+    """Sets every .grad to that of the mean loss over all rows, which is returned. `chunks`: first pass -> rows."""
     trained.optimizer.zero_grad()
     count, total = 0.0, 0.0
-    for index, rows in enumerate(chunks):
+    for first, rows in chunks.items():
         if len(rows) == 0:
             continue
-        with torch_random(mixed(seed, index)):
+        with torch_random(mixed(seed, first)):
             batch = dataset.batch(rows, trained.model.dtype)
             loss = trained.model.loss.summed(forward(trained.module, batch.inputs), batch.target)
         loss.total.backward()  # type: ignore[no-untyped-call]

@@ -1,30 +1,30 @@
 """An invocation, as the scheme wants it -> the contract's request, as a worker understands it.
 
-The scheme says "chunk 7 with coefficient 1 for job 12"; here that becomes the rows of the data set, the snapshot, the
-model's spec and a seed. Knows neither codes nor HTTP. Read `lambda_worker/messages.py` for the fields, then `fleets/`.
+The scheme says "chunk 7 with coefficient 1 for job 12"; here that becomes passes of a step's batch, the snapshot, the
+model's spec and a seed; which rows these passes have, the worker finds out by itself. Knows neither codes nor HTTP.
+Read `lambda_worker/messages.py` for the fields, then `fleets/`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from gradmux.lambda_worker.contract import MAX_REPLY_BYTES, Chunk, ReplyMode, Request, Rows, Skip, Task, Weights
+from gradmux.lambda_worker.contract import MAX_REPLY_BYTES, Order, ReplyMode, Request, Skip, Task, Term, Weights
 from gradmux.lambda_worker.gradient import mixed
+from gradmux.lambda_worker.messages import Dtype, Mode
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.ports import Invocation
 from gradmux.orchestrator.schemes import scheme
 from gradmux.orchestrator.store import Keys
 from gradmux.orchestrator.training.data import DataRef
-from gradmux.orchestrator.training.order import KEPT_STEPS, BatchOrder, RowIds, chunk_bounds
-
-NOTHING = Chunk(rows=Rows(lo=0, hi=1), coefficient=0.0)
-"""What a task computes whose chunks have no rows in this batch: one row, times 0. Its result is zero, but decodes."""
+from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,12 @@ def wire_dtype(dtypes: Iterable[str], *, binary: bool, half: bool = False) -> st
 
 
 class RequestBuilder:
-    """Makes requests; called for every attempt of every invocation, so everything that repeats is kept."""
+    """Makes requests; called for every attempt of every invocation."""
 
     def __init__(self, materials: RunMaterials, jobs: JobPlan, chunk_sizes: NDArray[np.float64]) -> None:
         """`chunk_sizes` are the scheme's, (chunks,) fractions of a batch."""
         self._run, self._jobs = materials, jobs
-        self._bounds = {order: chunk_bounds(chunk_sizes, order.batch_size) for order in materials.orders}
-        self._chunks = lru_cache(KEPT_STEPS)(self._cut)
-        self._seed = lru_cache(KEPT_STEPS)(self._mixed)
+        self._plans = [_plan_of(order, chunk_sizes) for order in materials.orders]
 
     def build(self, call: Invocation) -> Request:
         """The request of one attempt. Every job in it must be published."""
@@ -108,8 +106,8 @@ class RequestBuilder:
         wire, keys, early = self._run.wire, self._run.keys, bool(call.early)
         mailed = early or wire.post
         return ReplyMode(
-            mode=wire.mode,
-            dtype=wire.dtype,
+            mode=cast(Mode, wire.mode),
+            dtype=cast(Dtype, wire.dtype),
             prefix=keys.mail(call.epoch, call.round) if mailed else keys.spill(call.round, call.worker),
             max_inline=wire.max_inline,
             early=early,
@@ -118,38 +116,36 @@ class RequestBuilder:
 
     def _task(self, slot: int, task: scheme.Task) -> Task:
         model, step = self._jobs.model(task.job), self._jobs.step(task.job)
-        chunks = self._chunks(self._run.orders[model], step)
-        terms = zip(task.chunks, task.coefficients, strict=True)
-        present = [_scaled(chunk, factor) for index, factor in terms if (chunk := chunks[index]) is not None]
+        order, passes, bounds = self._plans[model]
         return Task(
             slot=slot,
             job=task.job,
             message=task.message,
             model=self._run.specs[model],
             weights=self._run.weights(task.job),
-            seed=self._seed(model, step),
-            chunks=tuple(present) or (NOTHING,),
+            order=order,
+            step=step,
+            passes=passes,
+            terms=_terms(task, bounds),
+            seed=mixed(self._run.seed, model),
             skip=None if task.skip is None else self._skip(task.skip),
         )
 
     def _skip(self, skip: scheme.Skip) -> Skip:
         return Skip(self._run.weights(skip.reference), skip.threshold)
 
-    def _cut(self, order: BatchOrder, step: int) -> Sequence[Chunk | None]:
-        """Every chunk of one batch; None where it has no rows."""
-        cut = order.chunks(step, self._bounds[order])
-        return [Chunk(rows=_rows(ids), seed=index) if len(ids) else None for index, ids in enumerate(cut)]
 
-    def _mixed(self, model: int, step: int) -> int:
-        """The seed of one job; the chunk's index is mixed in by the worker."""
-        return mixed(self._run.seed, model, step)
+def _plan_of(order: BatchOrder, chunk_sizes: NDArray[np.float64]) -> tuple[Order, int, tuple[int, ...]]:
+    """How requests name the order of a model's batches, into how many passes they are cut, and where chunks begin."""
+    passes = order.batch_size
+    named = Order(order.rows, order.batch_size, order.seed, order.shuffle)
+    return named, passes, chunk_bounds(chunk_sizes, passes)
 
 
-def _scaled(chunk: Chunk, coefficient: float) -> Chunk:
-    return chunk if coefficient == 1.0 else replace(chunk, coefficient=coefficient)
-
-
-def _rows(ids: RowIds) -> Rows:
-    """Ascending row numbers, as a range where they are one."""
-    first, last = int(ids[0]), int(ids[-1])
-    return Rows(lo=first, hi=last + 1) if last - first + 1 == len(ids) else Rows.of(ids)
+def _terms(task: scheme.Task, bounds: tuple[int, ...]) -> tuple[Term, ...]:
+    """The passes of the task's chunks; a chunk has none when there are fewer passes than chunks."""
+    found = (
+        Term(bounds[chunk], bounds[chunk + 1], factor)
+        for chunk, factor in zip(task.chunks, task.coefficients, strict=True)
+    )
+    return tuple(sorted(term for term in found if term.width))

@@ -28,12 +28,21 @@ class StoredResult:
     """of a float16 gradient"""
     sums: NDArray[np.float64]
     """(k,) as in `gradients.CodedResult`"""
+    buffers: int = 0
+    """b, elements of the section that ends at `offset`"""
 
     @classmethod
     def of(cls, result: Result) -> StoredResult:
         """An ok result with a key."""
         assert result.key is not None
-        return cls(result.key, result.size, result.offset, result.scale, np.array(result.sums or (), dtype=np.float64))
+        return cls(
+            result.key,
+            result.size,
+            result.offset,
+            result.scale,
+            np.array(result.sums or (), dtype=np.float64),
+            result.buffers,
+        )
 
 
 class Shelf:

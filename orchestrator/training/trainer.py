@@ -125,7 +125,7 @@ class TorchTrainer:
         model, step = self._place(job)
         raw = flat.to_bytes(flat.snapshot(self._trained[model].module))
         if len(raw) <= self._inline_bytes:
-            self._snapshots[job] = Weights(inline=raw)
+            self._snapshots[job] = Weights.of(raw)
             return
         key = self._keys.weights(self._epoch, model, step, raw)
         self._store.put(key, raw)

@@ -6,16 +6,21 @@ from hypothesis import strategies as st
 
 from gradmux.lambda_worker.contract import (
     DTYPES,
-    Chunk,
+    Divergence,
+    Figures,
+    Order,
     Reduction,
     Reply,
     ReplyMode,
     Request,
     Result,
-    Rows,
     Skip,
     Source,
+    State,
+    Stretch,
+    Stretched,
     Task,
+    Term,
     Timing,
     Weights,
 )
@@ -26,24 +31,67 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 positive = st.floats(0, allow_nan=False, allow_infinity=False)
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 
-weights = st.one_of(st.builds(Weights, key=names), st.builds(Weights, inline=st.binary(max_size=40)))
-rows = st.one_of(
-    st.tuples(small, st.integers(1, 50)).map(lambda pair: Rows(pair[0], pair[0] + pair[1])),
-    st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8).map(Rows.of),
-)
-chunks = st.builds(Chunk, rows=rows, coefficient=finite, seed=numbers)
+inline = st.binary(min_size=1, max_size=40)
+weights = st.one_of(st.builds(Weights, key=names), inline.map(Weights.of))
+states = st.one_of(st.builds(State, key=names), inline.map(State.of))
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> tuple[Order, int]:
+    """An order, and into how many passes its batches are cut."""
+    batch_size = draw(st.integers(1, 50))
+    order = Order(batch_size + draw(small), batch_size, draw(numbers), draw(st.booleans()))
+    return order, draw(st.integers(1, batch_size))
+
+
+@st.composite
+def terms(draw: st.DrawFn, passes: int) -> tuple[Term, ...]:
+    """Ranges of some of the passes, ascending."""
+    edges = sorted(draw(st.sets(st.integers(0, passes), max_size=8)))
+    return tuple(Term(lo, hi, draw(finite)) for lo, hi in zip(edges[::2], edges[1::2], strict=False))
+
+
 skips = st.builds(Skip, weights=weights, threshold=positive)
-tasks = st.builds(
-    Task,
-    slot=small,
-    job=numbers,
-    model=names,
-    weights=weights,
-    chunks=st.lists(chunks, min_size=1, max_size=4).map(tuple),
-    message=st.integers(0, 3),
-    seed=numbers,
-    skip=st.none() | skips,
-)
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> Task:
+    order, passes = draw(orders())
+    return Task(
+        slot=draw(small),
+        job=draw(numbers),
+        model=draw(names),
+        weights=draw(weights),
+        order=order,
+        step=draw(numbers),
+        passes=passes,
+        terms=draw(terms(passes)),
+        message=draw(st.integers(0, 3)),
+        seed=draw(numbers),
+        skip=draw(st.none() | skips),
+    )
+
+
+@st.composite
+def stretches(draw: st.DrawFn) -> Stretch:
+    order, passes = draw(orders())
+    first, steps = draw(small), draw(st.integers(1, 9))
+    return Stretch(
+        slot=draw(small),
+        job=draw(numbers),
+        model=draw(names),
+        state=draw(states),
+        order=order,
+        first=first,
+        steps=steps,
+        passes=passes,
+        seed=draw(numbers),
+        keep=tuple(sorted(draw(st.sets(st.integers(first, first + steps - 1), max_size=3)))),
+        done=draw(st.none() | names),
+        budget_s=draw(st.none() | positive),
+    )
+
+
 reply_modes = st.builds(
     ReplyMode,
     mode=st.sampled_from(("auto", "inline", "s3")),
@@ -64,39 +112,76 @@ reductions = st.builds(
     out=names,
     dtype=st.sampled_from(DTYPES),
 )
-requests = st.builds(
-    Request,
-    op=st.sampled_from(("gradient", "warm")),
-    run=names,
-    epoch=numbers,
-    round=numbers,
-    worker=numbers,
-    bucket=names,
-    attempt=st.integers(1, 2**63 - 1),
-    load=positive,
-    cancel=st.none() | names,
-    data=names,
-    reply=reply_modes,
-    tasks=st.lists(tasks, max_size=4, unique_by=lambda task: task.slot).map(tuple),
-) | st.builds(
-    Request,
-    op=st.just("reduce"),
-    run=names,
-    epoch=numbers,
-    round=numbers,
-    worker=numbers,
-    bucket=names,
-    reply=reply_modes,
-    reduce=reductions,
+requests = (
+    st.builds(
+        Request,
+        op=st.sampled_from(("gradient", "warm")),
+        run=names,
+        epoch=numbers,
+        round=numbers,
+        worker=numbers,
+        bucket=names,
+        attempt=st.integers(1, 2**63 - 1),
+        load=positive,
+        cancel=st.none() | names,
+        data=names,
+        reply=reply_modes,
+        tasks=st.lists(tasks(), max_size=4, unique_by=lambda task: task.slot).map(tuple),
+    )
+    | st.builds(
+        Request,
+        op=st.just("steps"),
+        run=names,
+        epoch=numbers,
+        round=numbers,
+        worker=numbers,
+        bucket=names,
+        data=names,
+        reply=reply_modes,
+        stretches=st.lists(stretches(), max_size=3, unique_by=lambda stretch: stretch.slot).map(tuple),
+    )
+    | st.builds(
+        Request,
+        op=st.just("reduce"),
+        run=names,
+        epoch=numbers,
+        round=numbers,
+        worker=numbers,
+        bucket=names,
+        reply=reply_modes,
+        reduce=reductions,
+    )
 )
 
 sums = st.lists(finite, max_size=5).map(tuple)
+
+
+@st.composite
+def stretched(draw: st.DrawFn) -> Stretched:
+    steps = draw(st.integers(0, 5))
+
+    def column(values: st.SearchStrategy[float]) -> tuple[float, ...]:
+        return tuple(draw(st.lists(values, min_size=steps, max_size=steps)))
+
+    pairs = st.lists(st.tuples(finite, positive), min_size=steps, max_size=steps).map(tuple)
+    figures = Figures(
+        loss=column(finite),
+        count=column(positive),
+        rows=column(numbers),
+        gradient_norm=column(positive),
+        metrics=draw(st.dictionaries(names, pairs, max_size=2)),
+    )
+    diverged = st.none() | st.builds(Divergence, step=numbers, what=names)
+    return Stretched(steps, figures, draw(diverged), draw(st.dictionaries(numbers.map(str), names, max_size=2)))
+
+
 results = st.one_of(
     st.builds(
-        lambda slot, job, raw: Result(slot, job, "ok", buffer=raw, size=len(raw)),
+        lambda slot, job, raw, stretch: Result(slot, job, "ok", buffer=raw, size=len(raw), stretch=stretch),
         small,
         numbers,
-        st.binary(max_size=60),
+        st.binary(max_size=60).map(bytearray),
+        st.none() | stretched(),
     ),
     st.builds(
         Result,
@@ -107,15 +192,17 @@ results = st.one_of(
         size=numbers,
         offset=small,
         scale=finite,
+        buffers=small,
         sums=sums,
     ),
+    st.builds(Result, slot=small, job=numbers, status=st.just("ok"), key=names, stretch=stretched()),
     st.builds(Result, slot=small, job=numbers, status=st.just("skipped"), distance=positive, sums=sums),
     st.builds(Result, slot=small, job=numbers, status=st.just("failed"), error=names, message=small),
     st.builds(Result, slot=small, job=numbers, status=st.just("cancelled")),
 )
 replies = st.builds(
     Reply,
-    op=st.sampled_from(("gradient", "warm", "reduce")),
+    op=st.sampled_from(("gradient", "steps", "warm", "reduce")),
     run=names,
     epoch=numbers,
     round=numbers,

@@ -12,12 +12,13 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from torch import nn
 
 from gradmux.lambda_worker.contract import Task, Weights
 from gradmux.lambda_worker.digests import DigestError, checked, checked_pieces
 from gradmux.lambda_worker.models import ModelError, ModelSpec, build, encode_spec
-from tests.lambda_worker.workbench import Workbench, initial, spans, spec
+from tests.lambda_worker.workbench import ORDER, ROWS, Workbench, initial, spans, spec
 
 RUNS_A_COMMAND = ModelSpec("subprocess:run", {"args": ["/bin/true"]}, "cross_entropy")
 
@@ -73,7 +74,7 @@ def test_changed_snapshots_manifests_and_rows_are_not_computed_with(bench: Workb
 def test_a_snapshot_without_a_digest_is_refused(bench: Workbench) -> None:
     task = bench_task(bench)
     bench.objects.put("weights/0", bench.objects.objects[task.weights.key or ""])
-    (result,) = bench.ask(bench.request(replace(task, weights=Weights(key="weights/0")))).results
+    (result,) = bench.ask(bench.request(structs.replace(task, weights=Weights(key="weights/0")))).results
     assert "does not end in the SHA-256" in (result.error or "")
 
 
@@ -144,7 +145,7 @@ def test_installed_packages_may_be_named() -> None:
 
 
 def bench_task(bench: Workbench) -> Task:
-    return Task(0, 0, bench.put_model(), bench.put_weights(initial()), spans(0, 10))
+    return Task(0, 0, bench.put_model(), bench.put_weights(initial()), ORDER, 0, ROWS, spans(0, 10))
 
 
 def _is_rows(bench: Workbench, key: str) -> bool:

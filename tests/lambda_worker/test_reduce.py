@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from gradmux.lambda_worker.buffers import result_head
 from gradmux.lambda_worker.contract import (
@@ -38,7 +38,7 @@ def put_results(
     for worker in range(WORKERS):
         raw = encode_result(generator.normal(size=COUNT) * 1e-3, np.ones(5), dtype)
         bench.objects.put(f"spilled/{worker}", raw)
-        _, offset, scale = result_head(raw)
+        _, offset, scale, _ = result_head(raw)
         weight = 1.0 if binary else float(generator.normal())
         terms.append((CodedResult(*decode_result(raw)), weight))
         sources.append(Source(f"spilled/{worker}", weight, offset, scale))
@@ -77,9 +77,9 @@ def test_only_the_slice_is_read(bench: Workbench) -> None:
 
 def test_trouble_is_a_failed_result(bench: Workbench) -> None:
     _, sources = put_results(bench, "float32")
-    gone = (replace(sources[0], key="gone"), *sources[1:])
+    gone = (sources[0]._replace(key="gone"), *sources[1:])
     beyond = Reduction(0, sources, 990, 2000, "out")
-    huge = tuple(replace(source, weight=1e308) for source in sources)
+    huge = tuple(source._replace(weight=1e308) for source in sources)
     for reduction, name in (
         (Reduction(0, gone, 0, 9, "out"), "MissingObject"),
         (beyond, "StoreError"),

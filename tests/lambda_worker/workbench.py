@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.contract import (
-    Chunk,
+    Order,
     Reply,
     ReplyMode,
     Request,
-    Rows,
     Task,
+    Term,
     Weights,
     encode_request,
     parse_reply,
@@ -91,11 +91,15 @@ def initial(factory: str = "mlp", seed: int = 0, **fields: Any) -> Tensor:
     return flat.snapshot(build(spec(factory, seed=seed, **fields)).module)
 
 
-def spans(*edges: int, coefficients: Sequence[float] | None = None) -> tuple[Chunk, ...]:
-    """Chunks [edges[0], edges[1]), [edges[1], edges[2]), ...; the seed of each is its first row."""
+ORDER = Order(ROWS, ROWS, shuffle=False)
+"""All rows in one batch, in their own order; cut into passes of a row each, pass i is row i."""
+
+
+def spans(*edges: int, coefficients: Sequence[float] | None = None) -> tuple[Term, ...]:
+    """Rows [edges[0], edges[1]), [edges[1], edges[2]), ... of the batch that `ORDER` makes."""
     pairs = list(pairwise(edges))
     factors = coefficients or [1.0] * len(pairs)
-    return tuple(Chunk(Rows(lo, hi), factor, seed=lo) for (lo, hi), factor in zip(pairs, factors, strict=True))
+    return tuple(Term(lo, hi, factor) for (lo, hi), factor in zip(pairs, factors, strict=True))
 
 
 def stored(arrays: dict[str, NDArray[Any]], shard_rows: int = 16) -> tuple[Manifest, dict[str, bytes]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
@@ -20,7 +19,7 @@ NAMES = st.sampled_from(["op", "round", "worker", "attempt", "load", "run", "tas
 
 
 def request(**changes: Any) -> dict[str, Any]:
-    fields = {"protocol": 1, "op": "gradient", "run": "digits-1", "epoch": 0, "round": 12, "worker": 3, "attempt": 2}
+    fields = {"protocol": 2, "op": "gradient", "run": "digits-1", "epoch": 0, "round": 12, "worker": 3, "attempt": 2}
     return {**fields, "load": 0.25, "bucket": "b", "tasks": [{"slot": 0, "round": 99, "worker": 98}], **changes}
 
 
@@ -68,22 +67,22 @@ def test_it_agrees_with_a_full_parse(items: list[tuple[str, Any]]) -> None:
     assert event_fields(json.dumps(event).encode()) == event_fields(whole)
 
 
-def messages(*rows: tuple[int, Any]) -> list[dict[str, Any]]:
-    """One task for each (message, rows)."""
-    return [{"slot": 0, "message": message, "chunks": [{"rows": each}]} for message, each in rows]
+def messages(*terms: tuple[int, list[int | float]]) -> list[dict[str, Any]]:
+    """One task for each (message, term) of 80 passes; message 0 is the default, which does not travel."""
+    numbers = [{"message": message} if message else {} for message, _ in terms]
+    return [{"slot": 0, "passes": 80, "terms": [term], **n} for n, (_, term) in zip(numbers, terms, strict=True)]
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 def test_the_load_of_the_first_of_several_messages(separators: tuple[str, str]) -> None:
-    """20 rows of 80, of a load of 0.25; row numbers travel as base64, four bytes each."""
-    numbers = base64.b64encode(bytes(4 * 30)).decode()
-    tasks = messages((1, {"lo": 0, "hi": 30}), (0, {"lo": 30, "hi": 50}), (2, {"ids": numbers}))
+    """20 passes of 80, of a load of 0.25."""
+    tasks = messages((1, [0, 30, 1.0]), (0, [30, 50, -1.0]), (2, [50, 80, 1.0]))
     early = json.dumps(request(reply={"early": True}, tasks=tasks), separators=separators).encode()
     assert event_fields(early) == EventFields(12, 3, 2, 0.25, early_load=0.25 * 20 / 80)
     assert event_fields(early.replace(b"true", b"false")) == EventFields(12, 3, 2, 0.25, early_load=None)
 
 
-@pytest.mark.parametrize("tasks", [None, [], [{"message": 0}], [{"chunks": "?"}]])
-def test_messages_that_say_nothing_of_their_rows_come_at_the_end(tasks: Any) -> None:
+@pytest.mark.parametrize("tasks", [None, [], [{"message": 0}], [{"terms": "?"}], [{"passes": 0, "terms": []}]])
+def test_messages_that_say_nothing_of_their_passes_come_at_the_end(tasks: Any) -> None:
     payload = json.dumps(request(reply={"early": True}, tasks=tasks)).encode()
     assert event_fields(payload) == EventFields(12, 3, 2, 0.25, early_load=0.25)

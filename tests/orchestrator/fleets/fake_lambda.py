@@ -24,7 +24,7 @@ from gradmux.lambda_worker.contract import (
     parse_request,
     reply_json,
 )
-from gradmux.lambda_worker.messages import Chunk, Rows, Task
+from gradmux.lambda_worker.messages import Order, Task, Term
 from gradmux.orchestrator.fleets.background import BackgroundLoop
 from gradmux.orchestrator.ports import Invocation
 
@@ -37,7 +37,7 @@ class PlainRequests:
 
     def build(self, call: Invocation) -> Request:
         tasks = tuple(
-            Task(slot, task.job, "spec", Weights(key="weights"), (Chunk(Rows(0, 1)),))
+            Task(slot, task.job, "spec", Weights(key="weights"), Order(1, 1), 0, 1, (Term(0, 1),))
             for slot, task in enumerate(call.slots)
             if task is not None
         )

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gradmux.lambda_worker.contract import Chunk, ReplyMode, Request, Rows, Task, Weights, encode_request
+from gradmux.lambda_worker.contract import Order, ReplyMode, Request, Task, Term, Weights, encode_request
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.calling import Backoff, Patience, Pause, Ramp, request_body
 from gradmux.orchestrator.fleets.refusals import Verdict
@@ -77,7 +77,7 @@ def test_calls_below_the_highest_so_far_wait_for_nothing() -> None:
 
 def of_size(size: int, *, post: bool) -> Request:
     """A request whose JSON has exactly so many bytes."""
-    mode = ReplyMode(post=post)
+    mode = ReplyMode(post=post, prefix="p/")
     bare = len(encode_request(Request("gradient", "", 0, 3, 4, "bucket", reply=mode)))
     return Request("gradient", "r" * (size - bare), 0, 3, 4, "bucket", reply=mode)
 
@@ -91,7 +91,9 @@ def test_the_last_byte_decides_whether_a_request_is_sent(post: bool, limit: int)
 
 
 def test_a_request_that_aws_would_refuse_is_told_before_it_is_sent() -> None:
-    rows = Rows(ids=bytes(5_000_000))
-    task = Task(0, 0, "spec", Weights(key="w"), (Chunk(rows),))
+    weights = Weights.of(bytes(5_000_000))
+    task = Task(0, 0, "spec", weights, Order(1, 1), 0, 1, (Term(0, 1),))
     with pytest.raises(ConfigError, match=r"round 3, worker 4: its request has 66\d+ bytes, AWS takes 6291456"):
-        request_body(Request("gradient", "run", 0, 3, 4, "bucket", data="d", tasks=(task,)))
+        request_body(
+            Request("gradient", "run", 0, 3, 4, "bucket", data="d", reply=ReplyMode(prefix="p/"), tasks=(task,))
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +10,7 @@ import numpy as np
 import orjson
 import pytest
 from aiohttp import web
+from msgspec import structs
 
 from gradmux.lambda_worker.contract import Reply, Request, Result, early_key, encode_result, reply_json
 from gradmux.orchestrator.fleets.calling import Function
@@ -41,14 +41,14 @@ class EarlyRequests(PlainRequests):
 
     def build(self, call: Invocation) -> Request:
         request = super().build(call)
-        tasks = tuple(dataclasses.replace(task, message=task.slot) for task in request.tasks)
-        return dataclasses.replace(request, tasks=tasks, reply=dataclasses.replace(request.reply, early=True))
+        tasks = tuple(structs.replace(task, message=task.slot) for task in request.tasks)
+        return structs.replace(request, tasks=tasks, reply=structs.replace(request.reply, early=True))
 
 
 def message_reply(request: Request, message: int) -> Reply:
     """The reply with the results of one message alone."""
     result = Result(message, 0, "ok", message=message, buffer=BUFFER, size=len(BUFFER))
-    return dataclasses.replace(good_reply(request), results=(result,))
+    return structs.replace(good_reply(request), results=(result,))
 
 
 def put_early(store: MemoryStore, request: Request, message: int) -> None:
@@ -138,7 +138,7 @@ def test_a_damaged_message_is_no_answer(endpoint: FakeLambda) -> None:
 
     async def damaged(posted: Posted) -> web.StreamResponse:
         store.put(early_key(posted.request, 0), b"{")
-        other = dataclasses.replace(good_reply(posted.request), round=7)
+        other = structs.replace(good_reply(posted.request), round=7)
         store.put(early_key(posted.request, 1), orjson.dumps(reply_json(other)))
         return respond(message_reply(posted.request, 2))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import time
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import orjson
 import pytest
 from aiohttp import web
+from msgspec import structs
 
 from gradmux.infra.local.answers import RESPONSE_BYTES
 from gradmux.lambda_worker.contract import Result, encode_result, reply_json
@@ -168,7 +168,7 @@ def test_answers_to_other_invocations_do_not_count(
     assert "asked was ('run', 3, 2, 5, 1)" in arrival.error
 
 
-@pytest.mark.parametrize("body", [b"", b"null", b'{"protocol": 1}', b"<html>", b"[1, 2"])
+@pytest.mark.parametrize("body", [b"", b"null", b'{"protocol": 2}', b"<html>", b"[1, 2"])
 def test_replies_that_are_none(kind: RealFleet, endpoint: FakeLambda, body: bytes) -> None:
     endpoint.behave = always(lambda: web.Response(body=body))
     arrival = ask(kind, endpoint)
@@ -216,7 +216,7 @@ def test_each_task_ends_as_it_ends(kind: RealFleet, endpoint: FakeLambda) -> Non
     assert set(arrival.results) == {0}
     assert arrival.error == bad.error
     for results, outcome in (((bad,), Outcome.FAILED), ((stopped,), Outcome.CANCELLED), ((idle,), Outcome.OK)):
-        endpoint.behave = changed(results=tuple(dataclasses.replace(one, slot=0) for one in results))
+        endpoint.behave = changed(results=tuple(structs.replace(one, slot=0) for one in results))
         assert ask(kind, endpoint).outcome is outcome
 
 
@@ -267,7 +267,7 @@ def test_checking_a_function_runs_nothing(kind: RealFleet, endpoint: FakeLambda)
 
 class HugeRequests(PlainRequests):
     def build(self, call: Invocation) -> Any:
-        return dataclasses.replace(super().build(call), run="r" * 7_000_000)
+        return structs.replace(super().build(call), run="r" * 7_000_000)
 
 
 def test_a_request_that_is_too_large_ends_the_run(kind: RealFleet, endpoint: FakeLambda) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pytest
 
-from gradmux.lambda_worker.buffers import result_head
+from gradmux.lambda_worker.buffers import NO_BUFFERS, result_head
 from gradmux.lambda_worker.contract import Request, decode_result, encode_request, encode_result
 from gradmux.lambda_worker.handler import Worker
 from gradmux.orchestrator.fleets.refusals import Verdict
@@ -43,6 +43,8 @@ class Cloud:
     shelf: Shelf = field(default_factory=Shelf)
     run: str = KEYS.run
     calls: list[Invocation] = field(default_factory=list)
+    holders: set[int] = field(default_factory=set)
+    """workers whose results hold buffers"""
 
     def __post_init__(self) -> None:
         self._worker = Worker(lambda _: StoredObjects(self.store), self.folder)
@@ -68,13 +70,16 @@ class Cloud:
         terms: list[Term] = []
         stored: list[StoredTerm] = []
         for worker in range(WORKERS):
-            raw = encode_result(generator.normal(size=size), generator.normal(size=6), self.dtype)
+            buffers = generator.normal(size=3) if worker in self.holders else NO_BUFFERS
+            raw = encode_result(generator.normal(size=size), generator.normal(size=6), self.dtype, buffers)
             key, weight = f"{KEYS.results}{worker}", weights[worker % len(weights)]
             self.store.put(key, raw)
             self.shelf.note(JOB, key)
-            sums, offset, scale = result_head(raw)
+            head = result_head(raw)
             terms.append((CodedResult(*decode_result(raw)), weight))
-            stored.append((StoredResult(key, len(raw), offset, scale, np.array(sums)), weight))
+            stored.append(
+                (StoredResult(key, len(raw), head.offset, head.scale, np.array(head.sums), head.buffers), weight)
+            )
         return terms, stored
 
 
@@ -82,6 +87,7 @@ def assert_same(one: CodedResult, other: CodedResult) -> None:
     assert one.gradient.dtype == other.gradient.dtype
     np.testing.assert_array_equal(one.gradient, other.gradient)
     np.testing.assert_array_equal(one.sums, other.sums)
+    np.testing.assert_array_equal(one.buffers, other.buffers)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
@@ -89,7 +95,9 @@ def assert_same(one: CodedResult, other: CodedResult) -> None:
 @pytest.mark.parametrize("size", [3, 1003])
 def test_the_bits_are_the_clients_own(dtype: str, weights: tuple[float, ...], size: int, tmp_path: Path) -> None:
     cloud = Cloud(tmp_path, dtype)
+    cloud.holders = {0, 2}
     terms, stored = cloud.put(size, weights)
+    assert combine(terms).buffers.size == 3
     assert_same(cloud.sums().total(JOB, stored), combine(terms))
     assert len(cloud.calls) == (4 if size == 1003 else 1)
     assert cloud.store.list("") == [], "results and sums are removed"

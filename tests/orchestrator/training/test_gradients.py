@@ -19,13 +19,13 @@ def make_terms(
     count: int, size: int, dtype: str = "float32", weights: tuple[float, ...] = (1.0,), seed: int = 0
 ) -> list[Term]:
     generator = np.random.default_rng(seed)
-    return [
-        (
-            CodedResult(generator.standard_normal(size).astype(dtype), generator.standard_normal(5)),
-            weights[index % len(weights)],
-        )
-        for index in range(count)
-    ]
+
+    def result(index: int) -> CodedResult:
+        """Every third one holds buffers: of the others they are zeros, which do not travel."""
+        gradient, sums = generator.standard_normal(size).astype(dtype), generator.standard_normal(5)
+        return CodedResult(gradient, sums, generator.standard_normal(3 if index % 3 == 0 else 0))
+
+    return [(result(index), weights[index % len(weights)]) for index in range(count)]
 
 
 def added(terms: list[Term], order: list[int] | None = None) -> CodedResult:
@@ -34,7 +34,7 @@ def added(terms: list[Term], order: list[int] | None = None) -> CodedResult:
     for position in order or range(len(terms)):
         assert not combiner.complete
         result, weight = terms[position]
-        combiner.add(position, CodedResult(result.gradient.copy(), result.sums), weight)
+        combiner.add(position, CodedResult(result.gradient.copy(), result.sums, result.buffers), weight)
     return combiner.total()
 
 
@@ -55,6 +55,8 @@ def test_the_weighted_sum(count: int, size: int, seed: int) -> None:
     np.testing.assert_allclose(total.gradient, gradient, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(total.sums, sums, rtol=1e-12, atol=1e-12)
     assert total.gradient.dtype == np.float64
+    held = sum(weight * result.buffers for result, weight in terms if result.buffers.size)
+    np.testing.assert_allclose(total.buffers, held, rtol=1e-12, atol=1e-12)
 
 
 @given(
@@ -69,9 +71,11 @@ def test_arrival_order_changes_no_bit(count: int, weights: tuple[float, ...], or
     streamed, in_order = added(terms, arrivals), added(terms)
     np.testing.assert_array_equal(streamed.gradient, in_order.gradient)
     np.testing.assert_array_equal(streamed.sums, in_order.sums)
+    np.testing.assert_array_equal(streamed.buffers, in_order.buffers)
     if 0.0 not in weights:
         np.testing.assert_array_equal(streamed.gradient, combine(terms).gradient)
         np.testing.assert_array_equal(streamed.sums, combine(terms).sums)
+        np.testing.assert_array_equal(streamed.buffers, combine(terms).buffers)
 
 
 def test_a_vector_of_many_blocks_has_the_bits_of_the_tree() -> None:
@@ -154,3 +158,9 @@ def test_results_that_do_not_fit_together() -> None:
 def test_distance_of_gradients() -> None:
     one, other = (CodedResult(np.array(values, np.float32), np.zeros(1)) for values in ([1, 2, 3], [1, 4, 0]))
     assert squared_distance(one, other) == 13.0
+
+
+def test_buffers_of_different_models_are_not_added() -> None:
+    terms = [(CodedResult(np.ones(2, np.float32), np.ones(3), np.ones(size)), 1.0) for size in (2, 3)]
+    with pytest.raises(ValueError, match=r"buffers of \[2, 3\] elements"):
+        combine(terms)

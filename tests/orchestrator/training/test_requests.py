@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradmux.lambda_worker.contract import encode_request, parse_request
+from gradmux.lambda_worker.contract import Order, Term, encode_request, parse_request
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import Invocation
 from gradmux.orchestrator.schemes.scheme import Skip, Task
@@ -46,28 +46,34 @@ def test_every_field(run: Run) -> None:
     assert sent.weights == run.trainer.weights(1)
     assert sent.skip is not None
     assert (sent.skip.weights, sent.skip.threshold) == (run.trainer.weights(0), 0.1)
-    assert [chunk.coefficient for chunk in sent.chunks] == [1.0, -0.5]
+    assert sent.order == Order(run.dataset.rows, 20, seed=1)
+    assert (sent.step, sent.passes) == (0, 20)
+    assert sent.terms == (Term(0, 10, 1.0), Term(16, 20, -0.5)), "20 rows, cut into 0.5, 0.3 and 0.2"
+    assert sent.model == run.trainer.put_specs()[1]
     cut = run.order.chunks(0, (0, 10, 16, 20))
-    np.testing.assert_array_equal(sent.chunks[0].rows.indices(), cut[0])
-    np.testing.assert_array_equal(sent.chunks[1].rows.indices(), cut[2])
+    for term, rows in zip(sent.terms, (cut[0], cut[2]), strict=True):
+        np.testing.assert_array_equal(run.order.rows_of(sent.step, sent.passes, term.first, term.end), rows)
 
 
-def test_redundant_workers_get_the_same_seeds_and_jobs_other_ones(run: Run) -> None:
-    def seeds(job: int, worker: int) -> tuple[int, list[int]]:
+def test_redundant_workers_get_the_same_seeds_and_models_other_ones(run: Run) -> None:
+    def seed(job: int, worker: int) -> int:
         (task,) = run.builder.build(call(Task(job, (0, 1), (1.0, 1.0)), worker=worker)).tasks
-        return task.seed, [chunk.seed for chunk in task.chunks]
+        return task.seed
 
-    assert seeds(0, 1) == seeds(0, 2)
-    assert len(set(seeds(0, 1)[1])) == 2
-    assert seeds(0, 1)[0] != seeds(1, 1)[0]
+    assert seed(0, 1) == seed(0, 2)
+    assert seed(0, 1) != seed(1, 1)
 
 
-def test_rows_in_order_are_ranges(tmp_path: Path) -> None:
-    run = Run([ModelPlan("a", mlp)], tmp_path, batch_size=60)
-    run.order.shuffle = False
+def test_chunks_without_rows_are_not_asked_for(tmp_path: Path) -> None:
+    run = Run([ModelPlan("a", mlp)], tmp_path, chunk_sizes=(0.5, 0.01, 0.49), batch_size=4)
     run.trainer.publish(0)
-    (task,) = run.builder.build(call(Task(0, (1,), (1.0,)))).tasks
-    assert (task.chunks[0].rows.lo, task.chunks[0].rows.hi, task.chunks[0].rows.ids) == (30, 48, None)
+    (task,) = run.builder.build(call(Task(0, (0, 1), (1.0, 2.0)))).tasks
+    assert task.terms == (Term(0, 2, 1.0),)
+    (empty,) = run.builder.build(call(Task(0, (1,), (2.0,)))).tasks
+    assert empty.terms == ()
+    result = run.answer(call(Task(0, (1,), (2.0,))))[0]
+    assert not result.gradient.any()
+    assert not result.sums.any()
 
 
 def test_warming_is_the_same_request_under_another_name(run: Run) -> None:

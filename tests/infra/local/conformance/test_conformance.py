@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 from gradmux.infra.local import Emulator, EmulatorConfig
 from gradmux.infra.local.answers import RESPONSE_BYTES
 from gradmux.infra.local.conformance import ConformanceWorker
 from gradmux.lambda_worker.contract import (
-    Chunk,
     Reply,
     ReplyMode,
     Request,
-    Rows,
     Task,
     Weights,
     encode_request,
@@ -30,7 +29,7 @@ from gradmux.lambda_worker.contract import (
 from gradmux.lambda_worker.models import build
 from tests.conftest import PROJECT
 from tests.infra.local.conftest import CONFIG, Outcome, client_of
-from tests.lambda_worker.workbench import Workbench, spec
+from tests.lambda_worker.workbench import ORDER, ROWS, Workbench, spans, spec
 
 Invoke = Callable[..., Outcome]
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -152,8 +151,9 @@ class Both:
     def task(self, factory: str, slot: int = 0) -> Task:
         """A combination of two chunks, from the model's own first weights."""
         weights = torch.cat([tensor.detach().reshape(-1) for tensor in build(spec(factory)).module.parameters()])
-        chunks = (Chunk(Rows(0, 10), 1.0, 5), Chunk(Rows.of([11, 3, 20]), -2.0, 6))
-        return Task(slot, 4, self.bench.put_model(factory), self.bench.put_weights(weights), chunks, seed=9)
+        terms = spans(0, 10) + spans(11, 20, coefficients=[-2.0])
+        model, reference = self.bench.put_model(factory), self.bench.put_weights(weights)
+        return Task(slot, 4, model, reference, structs.replace(ORDER, shuffle=True), 0, ROWS, terms, seed=9)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
 def test_the_same_gradients_to_the_last_bit(both: Both) -> None:
     forked, real = both.replies(both.bench.request(both.task("mlp"), both.task("with_dropout", 1)))
     assert [result.status for result in real.results] == ["ok", "ok"]
-    assert replace(real, timing=forked.timing) == forked
+    assert structs.replace(real, timing=forked.timing) == forked
 
 
 def test_the_same_results_through_s3(both: Both) -> None:
@@ -178,7 +178,7 @@ def test_the_same_results_through_s3(both: Both) -> None:
 
 
 def test_the_same_failed_task(both: Both) -> None:
-    lost = replace(both.task("mlp"), weights=Weights(key="blobs/" + "0" * 64))
+    lost = structs.replace(both.task("mlp"), weights=Weights(key="blobs/" + "0" * 64))
     forked, real = both.replies(both.bench.request(lost))
     assert real.results == forked.results
     assert real.results[0].status == "failed"
@@ -190,5 +190,5 @@ def test_the_same_refusal_of_another_contract_version(both: Both) -> None:
     forked, real = (json.loads(body) for body in both.ask(json.dumps(event).encode()))
     assert comparable(real) == comparable(forked)
     assert real["errorType"] == "VersionError"
-    assert "contract version 1" in real["errorMessage"]
+    assert "contract version 2" in real["errorMessage"]
     assert "version 99" in real["errorMessage"]

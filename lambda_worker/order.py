@@ -1,0 +1,62 @@
+"""Which rows each step uses, and how its batch is cut into passes: the same for client and worker, from a few numbers.
+
+The rows are shuffled anew for every epoch, from a seed, and cut into batches of `batch_size`; the rest of an epoch that
+fills no batch is dropped (the next one shuffles it in again). A batch is cut into P passes whose sizes differ by at
+most one, and rows ascend within a pass, so that neighbours in the data set are read together. The same seed gives the
+same batches on every machine and library version, so a resumed run goes on with the same rows.
+
+Knows neither data nor schemes. Read `gradient.py` next.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BatchOrder", "RowIds", "pass_bound"]
+
+RowIds: TypeAlias = NDArray[np.uint32]
+
+KEPT_EPOCHS = 3
+"""Models side by side are at nearby steps."""
+
+
+class BatchOrder:
+    """The batches of one data set under one seed; models with the same seed share it, and so its permutations."""
+
+    def __init__(self, rows: int, batch_size: int, seed: int = 0, *, shuffle: bool = True) -> None:
+        """`shuffle` False: rows in their own order, so that with batch_size == rows each chunk has the same rows at
+        every step (what lazy schemes call a shard)."""
+        assert 0 < batch_size <= rows
+        self.rows, self.batch_size, self.seed, self.shuffle = rows, batch_size, seed, shuffle
+        self._permutation = lru_cache(KEPT_EPOCHS)(self._shuffled)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        return self.rows // self.batch_size
+
+    def batch(self, step: int) -> RowIds:
+        """(batch_size,) row numbers of this step, in shuffled order."""
+        epoch, place = divmod(step, self.batches_per_epoch)
+        start = place * self.batch_size
+        return self._permutation(epoch)[start : start + self.batch_size]
+
+    def rows_of(self, step: int, passes: int, first: int, end: int) -> RowIds:
+        """Row numbers of passes [first, end) of the `passes` of this step, ascending."""
+        lo, hi = (pass_bound(index, passes, self.batch_size) for index in (first, end))
+        return np.sort(self.batch(step)[lo:hi])
+
+    def _shuffled(self, epoch: int) -> RowIds:
+        """(rows,) one epoch. It sorts random bits: numpy promises their stream for ever, but not permutation()."""
+        if not self.shuffle:
+            return np.arange(self.rows, dtype=np.uint32)
+        bits = np.random.PCG64(np.random.SeedSequence([self.seed, epoch])).random_raw(self.rows)
+        return np.argsort(bits, kind="stable").astype(np.uint32)
+
+
+def pass_bound(index: int, passes: int, batch_size: int) -> int:
+    """Where pass `index` of `passes` begins within a batch; index == passes gives its end."""
+    return index * batch_size // passes
