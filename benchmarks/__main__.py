@@ -25,6 +25,7 @@ USUAL = (
     "store",
     "endurance",
     "scaling",
+    "decode_check",
     "loop_against_simulator",
     "live_pipeline",
     "evaluator",

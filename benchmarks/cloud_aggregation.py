@@ -134,7 +134,6 @@ def train(emulator: Emulator, store: CountedStore, workers: int, steps: int, clo
         setting = Setting(keys, BUCKET, epoch=0, dtype="float32", most=SANDBOXES, attempts=3)
         summing = CloudTrainer(trainer, CloudSums(setting, fleet.run, store, shelf))
     loop = Loop(
-        scheme=scheme,
         plan=plan,
         rounds=Rounds(scheme, plan, Earliest(), Limits(concurrency=SANDBOXES, split=True)),
         fleet=fleet,

@@ -182,7 +182,6 @@ def run(problem: Problem, contestant: Contestant, seed: int) -> Figures:
     delays = np.random.default_rng(seed).exponential(1.0, size=(50, contestant.workers)) + 0.2
     loop = Loop(
         held=descent.held,
-        scheme=scheme,
         plan=plan,
         rounds=Rounds(scheme, plan, Earliest(), Limits()),
         fleet=ProfileFleet(DelayTable(delays, contestant.workers), LoadModel(), descent.compute),

@@ -226,9 +226,7 @@ def simulated(prepared: Prepared) -> tuple[float, float]:
     plan = delay_plan(section.delays, workers=workers, time_scale=section.time_scale, seed=section.seed)
     fleet = ProfileFleet(InjectedDelays(plan, scheme.workers), LoadModel(plan.slope_s, plan.base_load))
     rounds = prepared.rounds(scheme)
-    loop = Loop(
-        scheme=scheme, plan=prepared.plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=MemoryRecord()
-    )
+    loop = Loop(plan=prepared.plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=MemoryRecord())
     return loop.run().wall_s, loop.drain(patience_s=float("inf")).billed_s
 
 

@@ -52,7 +52,6 @@ def cpu_per_round(scheme_name: str, workers: int, url: str, rounds: int) -> tupl
         walls.append(time.perf_counter())
 
     loop = Loop(
-        scheme=scheme,
         plan=plan,
         rounds=Rounds(scheme, plan, Earliest(), Limits(in_flight_cap=0.0)),
         fleet=fleet,

@@ -3,6 +3,7 @@
     GradmuxError                 anything of ours; exit code 1
     ├── ConfigError              the user asked for something that cannot be: exit code 2, before any worker is invoked
     ├── PreflightError           credentials, bucket or function not usable: exit code 3
+    ├── SchemeFault              a scheme breaks what it promises: exit code 1, or 2 before any worker is invoked
     ├── QuotaError               the account allows fewer concurrent invocations than the job needs: exit code 4
     └── RunStopped               the run ended early and can be resumed: exit code 5
         ├── Interrupted          Ctrl-C, or the machine shuts down
@@ -37,6 +38,20 @@ class PreflightError(GradmuxError):
     """The place where the job should run is not usable (credentials, function, bucket)."""
 
     exit_code = 3
+
+
+class SchemeFault(GradmuxError):
+    """A scheme breaks what it promises: its text names scheme, round, worker and chunk as far as they matter."""
+
+    def __init__(self, scheme: str, where: str, what: str) -> None:
+        """`where`: "round 3", "job 4 (decoded in round 5)"; empty where it is in no round."""
+        self.scheme, self.where = scheme, where
+        super().__init__(f"scheme {scheme}, {where}: {what}" if where else f"scheme {scheme}: {what}")
+
+    def before_any_worker(self) -> SchemeFault:
+        """The same, as a mistake that has cost nothing."""
+        self.exit_code = ConfigError.exit_code
+        return self
 
 
 class QuotaError(GradmuxError):
@@ -116,3 +131,11 @@ class DeadlinePassed(RunStopped):
 
 class BudgetSpent(RunStopped):
     """The run has cost what it may cost."""
+
+
+def raised_at(error: BaseException) -> str:
+    """File and line of the code that raised, as a person would look for them."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}, line {trace.tb_lineno}"

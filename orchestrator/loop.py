@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradmux.orchestrator import record as rec
-from gradmux.orchestrator.errors import GradmuxError, RunStopped
+from gradmux.orchestrator.errors import GradmuxError, RunStopped, SchemeFault
 from gradmux.orchestrator.held import Held
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.ports import Arrival, Fleet, Trainer
 from gradmux.orchestrator.rounds import Close, Decode, Rounds, Send
-from gradmux.orchestrator.schemes.scheme import MAX_RESIDUAL, Decoding, Key, Scheme
+from gradmux.orchestrator.schemes.scheme import Decoding, Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,6 @@ class Loop:
     def __init__(
         self,
         *,
-        scheme: Scheme,
         plan: JobPlan,
         rounds: Rounds,
         fleet: Fleet,
@@ -71,12 +70,12 @@ class Loop:
         rounds; `cpus` names the processors that answered; `on_step` is called after each job;
         `should_stop` is called between events, at least every `poll_s`, and raises to end the run; `held` keeps
         results until their job decodes, or adds them as they come."""
-        self._scheme, self._plan, self._rounds, self._fleet, self._trainer = scheme, plan, rounds, fleet, trainer
+        self._scheme, self._plan, self._rounds, self._fleet, self._trainer = rounds.scheme, plan, rounds, fleet, trainer
         self._recorder, self._asked, self._on_step = recorder, asked, on_step
         self._take_beside, self._beside, self._cpus = beside, rec.Beside(), cpus
         self._should_stop, self._poll_s = should_stop, poll_s
         self._held = Held() if held is None else held
-        self._held.serve(scheme)
+        self._held.serve(rounds.scheme)
         self._published: set[int] = set()
         self._applied: list[int] = []
         """jobs whose weights are still held for workers"""
@@ -107,6 +106,8 @@ class Loop:
                 if not self._rounds.finished:  # it may have been shortened just now
                     self._wait()
         except BaseException as error:
+            if isinstance(error, SchemeFault) and self._start_s is None:
+                error.before_any_worker()
             self._finish(_state_after(error), f"{type(error).__name__}: {error}")
             raise
         self._end_s = self._fleet.now()
@@ -214,7 +215,7 @@ class Loop:
         self._rounds.sent(calls, at_s)
 
     def _decode(self, action: Decode) -> None:
-        decoding = self._scheme.estimate(action.job) if action.estimate else self._exact(action.job)
+        decoding = self._scheme.estimated(action.job) if action.estimate else self._scheme.decode(action.job)
         told = self._trainer.step(action.job, self._held.terms(action.job, decoding))
         self._rounds.stepped(action.job)
         self._applied.append(action.job)
@@ -225,16 +226,6 @@ class Loop:
         self._since.decoded.append(line)
         if self._on_step is not None:
             self._on_step(line)
-
-    def _exact(self, job: int) -> Decoding:
-        """Raises: GradmuxError when a scheme that calls itself exact gives weights that are not."""
-        scheme, decoding = self._scheme, self._scheme.decode(job)
-        if scheme.exact and not decoding.residual <= MAX_RESIDUAL:
-            raise GradmuxError(
-                f"scheme {scheme.name}: the decode of job {job} misses the gradient by {decoding.residual:.1e} "
-                "(the largest |weights x rows - 1|), so its weights are wrong: mend the decode, or set exact = False"
-            )
-        return decoding
 
     def _decoded(self, job: int, decoding: Decoding, told: Any) -> rec.Decoded:
         return rec.Decoded(

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from gradmux.orchestrator.errors import ConfigError, DeadlinePassed, TaskFailed
+from gradmux.orchestrator.errors import ConfigError, DeadlinePassed, SchemeFault, TaskFailed
 from gradmux.orchestrator.jobs import JobPlan, require_models
 from gradmux.orchestrator.policies import Limits, Mu, WaitPolicy
 from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
 from gradmux.orchestrator.readiness import AsReady, InOrder, Readiness
 from gradmux.orchestrator.round_state import RoundState
-from gradmux.orchestrator.schemes.asks import BacksUp, Call, Following
+from gradmux.orchestrator.schemes.asks import Call
+from gradmux.orchestrator.schemes.checked import Checked
 from gradmux.orchestrator.schemes.scheme import Key, Scheme, loads_by_message
 
 
@@ -72,17 +73,19 @@ class Rounds:
         epoch: int = 0,
     ) -> None:
         """`already`: jobs of this life that an overlapping scheme had decoded before it was resumed."""
+        self.scheme = scheme = _checked(scheme, plan)
+        """as the loop asks it"""
         require_models(plan.models, 0 if scheme.overlapping else scheme.delay, scheme.name)
-        self._following = scheme if isinstance(scheme, Following) else None
-        self._split = limits.split or self._following is not None
+        self._split = limits.split or scheme.follows
         """may a round's first dispatch go out in pieces?"""
-        self._backup = limits.backup or (scheme.backup if isinstance(scheme, BacksUp) else None)
+        self._backup = limits.backup or scheme.backup
         if limits.concurrency is not None and limits.concurrency < scheme.workers and not self._split:
             raise ConfigError(
                 f"{scheme.name} invokes {scheme.workers} workers a round, but concurrency is {limits.concurrency}: "
                 f"use at most {limits.concurrency} workers or raise the concurrency"
             )
         self._scheme, self._plan, self._policy, self._limits, self._epoch = scheme, plan, policy, limits, epoch
+        self._last_round = -1
         self._ready: Readiness = AsReady(plan, already) if scheme.overlapping else InOrder(plan, scheme.rounds)
         self._model = scheme.straggler_model(policy.straggler_model) if isinstance(policy, Mu) else None
         self._now = 0.0
@@ -109,8 +112,8 @@ class Rounds:
                 this.sent, this.start_s = True, at_s
             this.running[call.worker] = this.running.get(call.worker, 0) + 1
             self._in_flight += 1
-            if self._following is not None:
-                self._following.began(Call(call.round, call.worker, call.attempt), at_s)
+            if self._scheme.follows:
+                self._scheme.began(Call(call.round, call.worker, call.attempt), at_s)
         self._now = max(self._now, at_s)
 
     def arrived(self, arrival: Arrival) -> bool:
@@ -210,9 +213,9 @@ class Rounds:
     def _came_back(self, this: RoundState, arrival: Arrival) -> None:
         self._in_flight -= 1
         this.running[arrival.worker] -= 1
-        if self._following is not None:
+        if self._scheme.follows:
             call = Call(arrival.round, arrival.worker, arrival.attempt)
-            self._following.ended(call, arrival.at_s, answered=arrival.outcome is Outcome.OK)
+            self._scheme.ended(call, arrival.at_s, answered=arrival.outcome is Outcome.OK)
 
     def _counts(self, this: RoundState) -> bool:
         """May an answer of this round still be used?"""
@@ -345,7 +348,8 @@ class Rounds:
         self._due_last = -1 if self._scheme.overlapping else this.index - self._scheme.delay
         self._outbox = [call for call in self._outbox if call.round != this.index]
         for job in self._scheme.end_round(this.index):
-            assert job in self._claimed, f"round {this.index} closed without job {job}"
+            if job not in self._claimed:
+                self._scheme.fault(this.index, f"end_round says that job {job} is due, but it is not decodable")
         self._forget_if_over(this)
         late = tuple(this.missing())
         return Close(this.index, this.start_s, self._now, late, this.waited, self._in_flight)
@@ -380,6 +384,7 @@ class Rounds:
         if assignment and self._limits.invoke_idle:  # an assignment of no worker at all leaves the round out
             slots |= {w: () for w in range(self._scheme.workers) if w not in slots}
         this = self._rounds[t] = RoundState(index=t, slots=slots)
+        self._last_round = t
         self._look = True
         if not slots:
             this.sent, this.start_s = True, self._now
@@ -407,6 +412,8 @@ class Rounds:
 
     def _stuck(self) -> None:
         for this in self._open_rounds():
+            if not this.missing():
+                self._scheme.stuck(this.index, len(this.slots), self._due(this))
             wanted = self._scheme.wanted(this.index) or tuple(this.missing())
             worker = next((w for w in wanted if w in this.failures), wanted[0] if wanted else -1)
             raise TaskFailed(
@@ -416,4 +423,13 @@ class Rounds:
                 attempts=this.attempts.get(worker, 0),
                 reason=this.failures.get(worker, "no answer"),
             )
-        raise AssertionError("nothing is in flight, no round is open and jobs are missing: the scheme cannot go on")
+        missing = [job for job in range(self._plan.jobs) if job not in self._stepped]
+        self._scheme.fault(self._last_round, f"it has no more rounds, but job {missing[0]} is not decoded")
+
+
+def _checked(scheme: Scheme, plan: JobPlan) -> Checked:
+    """Raises: SchemeFault, no worker having been invoked."""
+    try:
+        return Checked.of(scheme, plan.model)
+    except SchemeFault as fault:
+        raise fault.before_any_worker() from None

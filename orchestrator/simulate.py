@@ -112,7 +112,7 @@ def simulate(delays_s: FloatArray, scheme: str, params: Params, options: Simulat
     fleet = ProfileFleet(table, options.load)
     record = MemoryRecord()
     rounds = Rounds(built, plan, options.wait, options.limits)
-    loop = Loop(scheme=built, plan=plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=record)
+    loop = Loop(plan=plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=record)
     played = loop.run()
     billed_s = loop.drain(patience_s=float("inf")).billed_s
     return _simulation(built, params, models, options.load, fleet, record, played, billed_s)

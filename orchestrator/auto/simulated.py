@@ -112,7 +112,6 @@ def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: Flo
             loop.shorten()
 
     loop = Loop(
-        scheme=scheme,
         plan=plan,
         rounds=Rounds(scheme, plan, Earliest(), Limits(job.concurrency, job.in_flight_cap)),
         fleet=fleet,

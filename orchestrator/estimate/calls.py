@@ -176,7 +176,7 @@ def play(
     Raises RunStopped when it would not come to its end under these delays.
     """
     fleet, trainer = CountingFleet(ProfileFleet(table, load), scheme.chunk_sizes), _CountingTrainer()
-    loop = Loop(scheme=scheme, plan=plan, rounds=rounds, fleet=fleet, trainer=trainer, recorder=recorder or NoRecord())
+    loop = Loop(plan=plan, rounds=rounds, fleet=fleet, trainer=trainer, recorder=recorder or NoRecord())
     played = loop.run()
     billed_s = loop.drain(patience_s=float("inf")).billed_s
     calls = Calls(

@@ -162,7 +162,6 @@ class Player:
             seen = workers.summing(trainer, parts.setting(scheme), parts.store)
         warm_up(self.prepared.scheme(), trainer, workers.warm, parts.life.epoch)
         loop = Loop(
-            scheme=scheme,
             plan=plan,
             rounds=rounds,
             fleet=workers.fleet,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gradmux.orchestrator.schemes.checked import Checked
 from gradmux.orchestrator.schemes.scheme import Context, Key, Sample, Scheme, Task
 
 
@@ -70,7 +71,8 @@ class Drawing:
 
 
 def draw(scheme: Scheme, sample: Sample) -> Drawing:
-    """Plays `scheme`, which was built for `context_of(sample)`, as the sample says."""
+    """Plays `scheme`, which was built for `context_of(sample)`, as the sample says. Raises: SchemeFault."""
+    scheme = Checked.of(scheme)
     rounds = tuple(_play(scheme, sample, t) for t in range(min(sample.rounds, scheme.rounds)))
     return Drawing(sample, scheme.workers, tuple(scheme.chunk_sizes.tolist()), rounds, scheme.reuses_results)
 

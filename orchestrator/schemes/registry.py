@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 
-from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.errors import ConfigError, GradmuxError, SchemeFault, raised_at
 from gradmux.orchestrator.former import why_missing
 from gradmux.orchestrator.schemes import (
     approximate,
@@ -111,7 +112,10 @@ def parse_params(info: SchemeInfo, given: Mapping[str, str | int | float]) -> di
 
 
 def build_scheme(name: str, given: Mapping[str, str | int | float], context: Context) -> Scheme:
-    """The scheme `name` with these parameters for `context`. Raises: ConfigError for anything that does not fit."""
+    """The scheme `name` with these parameters for `context`. Raises: ConfigError for anything that does not fit.
+
+    Raises: SchemeFault when the scheme's own code raises anything else.
+    """
     info = get(name)
     if context.workers < 1:
         raise ConfigError(f"workers (n) = {context.workers}: at least 1 worker is needed")
@@ -120,7 +124,21 @@ def build_scheme(name: str, given: Mapping[str, str | int | float], context: Con
     if context.seed < 0:
         raise ConfigError(f"seed = {context.seed}: use a whole number >= 0")
     params: Params = parse_params(info, given)
-    return info.build(params, context)
+    try:
+        return _under(info.name, info.build(params, context))
+    except GradmuxError:
+        raise
+    except Exception as error:  # a scheme from elsewhere may raise anything
+        raised = f"its build raised {type(error).__name__}: {str(error).partition(chr(10))[0]} ({raised_at(error)})"
+        raise SchemeFault(name, "", raised).before_any_worker() from error
+
+
+def _under(name: str, scheme: Scheme) -> Scheme:
+    """`scheme` under the name that it is registered by, where one class serves several."""
+    if getattr(scheme, "name", name) != name:
+        with suppress(AttributeError):
+            vars(scheme)["name"] = name
+    return scheme
 
 
 def _chosen(info: SchemeInfo, parameter: Parameter, values: Mapping[str, int | float | str]) -> int | float | str:

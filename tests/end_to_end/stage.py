@@ -229,7 +229,6 @@ class Stage:
         rounds = Rounds(scheme, job.plan, job.wait, job.limits)
         with self.fleet(run, builder) as fleet:
             loop = Loop(
-                scheme=scheme,
                 plan=job.plan,
                 rounds=rounds,
                 fleet=fleet,

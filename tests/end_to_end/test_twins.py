@@ -52,7 +52,6 @@ def replay(played: Played, job: Job) -> list[Line]:
     """The record that `job` makes over the answers of a recorded run."""
     record, scheme = MemoryRecord(), job.new_scheme()
     loop = Loop(
-        scheme=scheme,
         plan=job.plan,
         rounds=Rounds(scheme, job.plan, job.wait, job.limits),
         fleet=ReplayFleet(played.lines),

@@ -87,7 +87,6 @@ def play(
     rounds = Rounds(scheme, plan, wait or Earliest(), limits or Limits())
     held: list[int] = []
     loop = Loop(
-        scheme=scheme,
         plan=plan,
         rounds=rounds,
         fleet=fleet,

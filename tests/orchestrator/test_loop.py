@@ -74,7 +74,7 @@ def play(
     fleet = ProfileFleet(DelayTable(delays, scheme.workers), LoadModel(slope_s=0.5), trainer.compute)
     record = MemoryRecord()
     rounds = Rounds(scheme, plan, wait or Earliest(), limits or Limits())
-    loop = Loop(scheme=scheme, plan=plan, rounds=rounds, fleet=fleet, trainer=trainer, recorder=record)
+    loop = Loop(plan=plan, rounds=rounds, fleet=fleet, trainer=trainer, recorder=record)
     loop.run()
     return Played(scheme, trainer, record, loop.drain(1e9))
 
@@ -230,7 +230,6 @@ def test_a_record_replays_to_the_same_decisions(
     scheme = scheme_of(name, params, plan)
     record = MemoryRecord()
     loop = Loop(
-        scheme=scheme,
         plan=plan,
         rounds=Rounds(scheme, plan, wait, Limits()),
         fleet=ComputingReplay(first.record, again_trainer),
@@ -252,7 +251,6 @@ def test_a_replay_under_other_parameters_says_that_it_diverged() -> None:
     trainer = QuadraticTrainer(plan, scheme.chunk_sizes)
     fleet = ComputingReplay(first.record, trainer)
     loop = Loop(
-        scheme=scheme,
         plan=plan,
         rounds=Rounds(scheme, plan, Earliest(), Limits()),
         fleet=fleet,

@@ -51,7 +51,7 @@ class Setup:
     def run(self, scheme: Scheme, fleet: Fleet, trainer: QuadraticTrainer) -> tuple[MemoryRecord, RunSummary]:
         record = MemoryRecord()
         rounds = Rounds(scheme, self.plan, Earliest(), self.limits)
-        loop = Loop(scheme=scheme, plan=self.plan, rounds=rounds, fleet=fleet, trainer=trainer, recorder=record)
+        loop = Loop(plan=self.plan, rounds=rounds, fleet=fleet, trainer=trainer, recorder=record)
         loop.run()
         return record, loop.drain(1e9)
 

@@ -164,7 +164,6 @@ class SmallJob:
                         stop.check()
 
                     loop = Loop(
-                        scheme=scheme,
                         plan=start.plan,
                         rounds=rounds,
                         fleet=self._fleet(trainer, scheme, life.epoch),

@@ -182,7 +182,6 @@ def play(
     record = MemoryRecord()
     loop = Loop(
         held=trainer.held,
-        scheme=scheme,
         plan=plan,
         rounds=Rounds(scheme, plan, Earliest(), Limits()),
         fleet=ProfileFleet(DelayTable(delays, 6), LoadModel(), trainer.compute),
