@@ -17,7 +17,7 @@ import click
 from gradmux.cli.options import HELP, Settings, common_options
 from gradmux.cli.output import Lasting, report_error
 from gradmux.cli.streams import Checked, spell_otherwise
-from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.errors import GradmuxError, SchemeFault
 
 COMMANDS = (
     "demo",
@@ -96,6 +96,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         return _told(error.format_message(), error.exit_code, arguments)
     except GradmuxError as error:
+        _show_cause(error, settings)
         return _told(str(error), error.exit_code, arguments)
     except click.Abort as error:
         if isinstance(error.__cause__, EOFError):  # click takes a file's end for that of the terminal's input
@@ -111,6 +112,14 @@ def run(arguments: Sequence[str]) -> int:
 def _told(message: str, exit_code: int, arguments: Sequence[str]) -> int:
     report_error(message, exit_code, as_json="--json" in arguments)
     return exit_code
+
+
+def _show_cause(error: GradmuxError, settings: Settings) -> None:
+    """With -v the traceback of what a scheme has raised."""
+    if settings.verbosity > 0 and isinstance(error, SchemeFault) and error.__cause__ is not None:
+        from gradmux.orchestrator.scheme_errors import whole
+
+        click.echo(whole(error.__cause__), err=True, nl=False)
 
 
 def _blamed(error: Exception, settings: Settings, arguments: Sequence[str]) -> int:

@@ -134,8 +134,11 @@ class BudgetSpent(RunStopped):
 
 
 def raised_at(error: BaseException) -> str:
-    """File and line of the code that raised, as a person would look for them."""
+    """The place that raised: file:line, in function."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}, line {trace.tb_lineno}"
+    if trace is None:
+        return "place unknown"
+    code = trace.tb_frame.f_code
+    return f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}, in {code.co_name}"

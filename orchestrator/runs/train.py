@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gradmux.orchestrator.backends import Place, find_backend, open_place
 from gradmux.orchestrator.config import JobConfig
-from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.errors import GradmuxError, SchemeFault
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.record import FileRecord
 from gradmux.orchestrator.results import Trained
@@ -90,7 +90,7 @@ def run_life(
             try:
                 trainer = Player(parts, stop, mirror, on_step, tell).train(record)
             except Exception as error:
-                if not isinstance(error, GradmuxError):
+                if isinstance(error, SchemeFault) or not isinstance(error, GradmuxError):
                     log.info("the run ended by an error", exc_info=True)
                 clean_at_once(parts)
                 raise

@@ -330,7 +330,9 @@ class Checked:
             also = ", although it says that it is decodable"
         said = str(error).partition("\n")[0]
         raised = f"{asked} raised {type(error).__name__}" + (f": {said}" if said else "")
-        raise SchemeFault(self.name, where, f"{raised} ({raised_at(error)}){also}") from error
+        raise SchemeFault(
+            self.name, where, f"{raised} ({raised_at(error)}){also}; -v shows the whole traceback"
+        ) from error
 
     def _yes_or_no(self, answer: object, asked: str, about: int) -> bool:
         if not isinstance(answer, (bool, np.bool_)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradmux.orchestrator.errors import ConfigError, GradmuxError
+from gradmux.orchestrator.errors import ConfigError, SchemeFault
 from gradmux.orchestrator.schemes.registry import REGISTRY, build_scheme, register
 from gradmux.orchestrator.schemes.scheme import Context, Decoding, Key
 from gradmux.orchestrator.simulate import SimulationOptions, simulate
@@ -144,8 +143,10 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_scheme_that_raises_is_one_line_with_its_place(gradmux: Gradmux, words: list[str]) -> None:
     told = gradmux(*words)
     assert (told.code, told.err.count("\n")) == (1, 1)
-    assert "scheme 'even-odd' raised ZeroDivisionError: of nothing (test_even_odd.py:" in told.err
-    assert ", in one_kind); -v shows the whole traceback" in told.err
+    assert (
+        "scheme even-odd, round 0, job 0: decode(0) raised ZeroDivisionError: of nothing (test_even_odd.py:" in told.err
+    )
+    assert ", in one_kind), although it says that it is decodable; -v shows the whole traceback" in told.err
     whole = gradmux(*words, "-v").err
     assert "Traceback (most recent call last)" in whole
     assert whole.splitlines()[-1] == told.err.strip()
@@ -158,28 +159,35 @@ def test_a_run_whose_scheme_raises_keeps_the_traceback_in_its_log(gradmux: Gradm
     job.write_text(JOB)
     told = gradmux("submit", job, "--quiet")
     assert (told.code, told.err.count("\n")) == (1, 1), told.err
-    assert "scheme 'even-odd' raised ZeroDivisionError: of nothing" in told.err
+    assert "scheme even-odd, round 0, job 0: decode(0) raised ZeroDivisionError: of nothing" in told.err
     assert "Traceback" in (home / "runs" / "ring-1" / "log.txt").read_text()
 
 
-@pytest.mark.parametrize(("residual", "told"), [(1.0, "1.0e+00"), (2e-6, "2.0e-06"), (math.nan, "nan")])
-def test_a_decode_that_is_wrong_ends_the_run(residual: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault is the scheme's own, which says so itself: nothing is trained with such weights."""
+@pytest.mark.parametrize(
+    ("used", "told"),
+    [
+        ((2,), "chunk 0 counts 0 times instead of once (in no answer that is used)"),
+        ((0, 1, 2), "chunk 1 counts 2 times instead of once (worker 0 in round 2, worker 1 in round 2)"),
+    ],
+)
+def test_a_decode_that_is_wrong_ends_the_run(used: tuple[int, ...], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault is seen from tasks and weights: what the scheme states of itself counts for nothing."""
     whole = even_odd.RingJob.combine
 
     def wrong(job: even_odd.RingJob, estimate: bool) -> Decoding:
         found = whole(job, estimate)
-        return replace(found, residual=residual) if job.job == 2 else found
+        return replace(found, weights={Key(2, worker, 0): 1.0 for worker in used}) if job.job == 2 else found
 
     monkeypatch.setattr(even_odd.RingJob, "combine", wrong)
-    with pytest.raises(
-        GradmuxError, match=rf"scheme even-odd: the decode of job 2 misses the gradient by {re.escape(told)}"
-    ):
+    monkeypatch.setattr(even_odd.RingJob, "complete", property(lambda job: len(job.heard) == job.workers))
+    with pytest.raises(SchemeFault) as caught:
         simulate(np.ones((4, 4)), "even-odd", {}, SimulationOptions(jobs=4))
+    assert "scheme even-odd, round 2, job 2: weights x rows miss the gradient by 1.0e+00: " in str(caught.value)
+    assert told in str(caught.value)
 
 
-def test_rounding_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_scheme_states_is_not_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = even_odd.RingJob.combine
     monkeypatch.setattr(even_odd.RingJob, "combine", lambda job, estimate: replace(whole(job, estimate), residual=1e-7))
     played = simulate(np.ones((4, 4)), "even-odd", {}, SimulationOptions(jobs=4))
-    assert played.to_dict()["decode"]["max_residual"] == 1e-7
+    assert played.to_dict()["decode"]["max_residual"] == 0.0

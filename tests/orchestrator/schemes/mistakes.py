@@ -282,7 +282,7 @@ BEFORE: Mapping[type[Plain], str] = {
     SizeOfZero: "chunk 6 is 0 of the batch",
     NoWorkers: "workers = 0",
     DecodableIsNone: "round 0: decodable(0) gave None, not True or False",
-    BuildRaises: "its build raised AttributeError: no such thing (mistakes.py, line ",
+    BuildRaises: "its build raised AttributeError: no such thing (mistakes.py:",
 }
 """Found before any worker is invoked: what the one line says."""
 LATER: Mapping[type[Plain], str] = {
@@ -297,11 +297,11 @@ LATER: Mapping[type[Plain], str] = {
     TextAsCoefficient: "round 1: worker 2, slot 0: the coefficient of chunk 2 is '1' (a str), not a number",
     OtherJob: "round 1: worker 2, slot 0 is for job 2, but in this round only job 1 can be worked on",
     NoTask: "round 1: worker 2, slot 0 holds a str, not a Task",
-    AssignRaises: "round 2: assign(2) raised KeyError: 2 (mistakes.py, line ",
-    HeardRaises: "round 0: heard(worker 3 in round 0) raised IndexError: list index out of range (mistakes.py, line ",
+    AssignRaises: "round 2: assign(2) raised KeyError: 2 (mistakes.py:",
+    HeardRaises: "round 0: heard(worker 3 in round 0) raised IndexError: list index out of range (mistakes.py:",
     NeverDecodable: "round 0: all 6 workers have answered, but job 0 is not decodable and nothing is in flight",
-    DecodableTooEarly: "round 0, job 0: decode(0) raised AssertionError: 5 groups have no answer (fractional.py, line ",
-    DecodeRaises: "round 0, job 0: decode(0) raised ZeroDivisionError: division by zero (mistakes.py, line ",
+    DecodableTooEarly: "round 0, job 0: decode(0) raised AssertionError: 5 groups have no answer (fractional.py:",
+    DecodeRaises: "round 0, job 0: decode(0) raised ZeroDivisionError: division by zero (mistakes.py:",
     WeightsOfTwo: "round 0, job 0: worker 0 in round 0 has weight 2, but ",
     Unheard: "round 0, job 0: a weight is for worker 0 in round 0, slot 7, whose answer was never asked for",
     OfAnotherJob: "round 1, job 1: a weight is for worker 0 in round 0, whose ",
