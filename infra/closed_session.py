@@ -6,17 +6,23 @@ import os
 
 import botocore.session
 from botocore.config import Config
+from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 
 
 def closed_session(region: str) -> botocore.session.Session:
     """Reads no AWS file, AWS variable or proxy; its credentials are made up."""
+    silent = {
+        name: (in_file, None, default, cast)
+        for name, (in_file, _, default, cast) in BOTOCORE_DEFAUT_SESSION_VARIABLES.items()
+        if isinstance(name, str)
+    }
     nothing = {
         "profile": (None, None, None, None),
         "config_file": (None, None, os.devnull, None),
         "credentials_file": (None, None, os.devnull, None),
         "region": ("region", None, region, None),
     }
-    session = botocore.session.Session(session_vars=nothing)
+    session = botocore.session.Session(session_vars={**silent, **nothing})
     session.set_credentials("local", "local", "local")
     session.set_default_client_config(Config(proxies={}))
     return session

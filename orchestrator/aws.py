@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -117,12 +118,27 @@ def _asked(client: Any, service: str) -> str:
 def find_credentials(session: botocore.session.Session) -> Credentials:
     """The session's credentials, refreshable ones included. Raises PreflightError when there are none."""
     try:
-        credentials = session.get_credentials()
-    except BotoCoreError as error:
-        raise PreflightError(f"AWS credentials: {error}") from error
+        with renewing():
+            credentials = session.get_credentials()
+    except CredentialTrouble as error:
+        raise PreflightError(f"AWS {error}") from error
     if credentials is None:
         raise PreflightError("no AWS credentials found: run `aws configure`, or set AWS_PROFILE")
     return credentials
+
+
+class CredentialTrouble(Exception):
+    """New credentials could not be had. One line."""
+
+
+@contextmanager
+def renewing() -> Iterator[None]:
+    """Within it, whatever a provider raises is CredentialTrouble: STS refuses, a login is over, a program fails, ..."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise CredentialTrouble(f"credentials cannot be renewed: {text}") from error
 
 
 def tls_context(session: botocore.session.Session, url: str) -> ssl.SSLContext | None:

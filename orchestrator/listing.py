@@ -10,40 +10,18 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import botocore.session
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-
-from gradmux.orchestrator.aws import Endpoint
-from gradmux.orchestrator.errors import PreflightError
-
 log = logging.getLogger(__name__)
 
 UNREADABLE = ("", ".", "..")
 """parts of a key that name no object for most of S3's clients"""
 
 
-def children(session: botocore.session.Session, endpoint: Endpoint, bucket: str, folder: str) -> list[str]:
+def children(client: Any, bucket: str, folder: str) -> list[str]:
     """The keys of `folder` (empty, or ending in a slash) itself, sorted; the log names those that cannot be read.
 
-    Raises: PreflightError.
+    `client`: boto3's of S3. Raises what that raises.
     """
-    style = {"addressing_style": "path" if endpoint.custom else "auto"}
-    client: Any = session.create_client(
-        "s3",
-        region_name=endpoint.region,
-        endpoint_url=endpoint.url if endpoint.custom else None,
-        config=Config(retries={"mode": "standard", "total_max_attempts": 5}, s3=style),  # type: ignore[arg-type]
-    )
-    try:
-        return sorted(key for key in _listed(client, bucket, folder) if is_readable(key, f"s3://{bucket}/{folder}"))
-    except ClientError as error:
-        told = error.response.get("Error", {})
-        raise PreflightError(f"bucket {bucket}: {told.get('Code')}: {told.get('Message')}") from error
-    except BotoCoreError as error:
-        raise PreflightError(f"bucket {bucket} at {endpoint.url}: {error}") from error
-    finally:
-        client.close()
+    return sorted(key for key in _listed(client, bucket, folder) if is_readable(key, f"s3://{bucket}/{folder}"))
 
 
 def is_readable(key: str, where: str) -> bool:

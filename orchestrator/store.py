@@ -10,38 +10,44 @@ without the GIL, and it sends no checksum headers that S3-compatible stores refu
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
-from urllib.parse import urlsplit
+from typing import ClassVar, TypeVar
 
 import botocore.session
-import obstore
+from botocore.exceptions import BotoCoreError, ClientError
 from obstore.auth.boto3 import Boto3CredentialProvider
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
-from obstore.store import S3Store as ObstoreS3
 
-from gradmux.orchestrator.aws import Endpoint, authorities, find_credentials, new_session, resolve_endpoint
+from gradmux.orchestrator.aws import CredentialTrouble, find_credentials, new_session, resolve_endpoint
+from gradmux.orchestrator.clock import DATE_REFUSALS, Clock
 from gradmux.orchestrator.errors import ConfigError, PreflightError, RunStopped
 from gradmux.orchestrator.listing import children
 from gradmux.orchestrator.ports import Store
+from gradmux.orchestrator.s3 import settings
+from gradmux.orchestrator.s3.by_botocore import ATTEMPTS, BotocoreS3, cause_of
+from gradmux.orchestrator.s3.by_obstore import NotS3, ObstoreRequests
+from gradmux.orchestrator.s3.cause import Cause, page_told
+from gradmux.orchestrator.s3.conditions import Conditions
 
-if TYPE_CHECKING:
-    from obstore.store import ClientConfig
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 CONCURRENCY = 32
 """Requests at a time of the `*_many` calls. More gained nothing against one server, and costs memory."""
-MULTIPART_BYTES = 64 << 20
-PIECE_BYTES = 1 << 20
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+UNHEARD = re.compile(r"(?i)error sending request|timed out|dns error|error trying to connect|connection (?:re|clo)")
+"""In the text of an error: nothing has answered. Otherwise S3 may be asked why."""
+PASSING = frozenset(
+    {"SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "OperationAborted", "503 Slow Down"}
+)
+PROVIDER = "External AWS credential provider: "
 
 
 class StoreUnavailable(RunStopped):
@@ -212,31 +218,38 @@ class S3Store:
         client's retries of 5xx (SlowDown too), refused connections and timeouts.
         Raises: PreflightError without region or credentials.
         """
-        session = session or new_session()
-        self.endpoint = resolve_endpoint(session, "s3", endpoint_url)
-        self.bucket, self._session = bucket, session
-        find_credentials(session)
-        self._client = ObstoreS3(
-            bucket,
-            prefix=prefix or None,
-            region=self.endpoint.region,
-            # Not `endpoint`: AWS_ENDPOINT_URL_S3 in the environment would go before it.
-            aws_endpoint_url_s3=self.endpoint.url if self.endpoint.custom else None,
-            virtual_hosted_style_request=not self.endpoint.custom,
-            credential_provider=Boto3CredentialProvider(session, ttl=timedelta(minutes=5)),
-            client_options=_client_options(self.endpoint, session),
-            retry_config={"max_retries": 20, "retry_timeout": timedelta(seconds=patience_s)},
+        self._session = session or new_session()
+        self.endpoint = resolve_endpoint(self._session, "s3", endpoint_url)
+        self.bucket, self._prefix = bucket, prefix
+        find_credentials(self._session)
+        self._clock = Clock()
+        self._requests: ObstoreRequests | BotocoreS3 = ObstoreRequests(
+            settings.client(
+                bucket,
+                self.endpoint,
+                self._session,
+                prefix=prefix or None,
+                credential_provider=Boto3CredentialProvider(self._session, ttl=timedelta(minutes=5)),
+                retry_config={"max_retries": 20, "retry_timeout": timedelta(seconds=patience_s)},
+            )
         )
+        self._conditions = Conditions(self.endpoint)
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="store")
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        multipart = len(data) > MULTIPART_BYTES
-        self._ask(key, lambda: obstore.put(self._client, key, data, use_multipart=multipart, chunk_size=16 << 20))
+        self._ask(key, lambda requests: requests.put(key, data))
 
     def create(self, key: str, data: bytes) -> bool:
-        """Puts an object that is not there yet; False when it is. Of two clients at once, one gets True."""
+        """Puts an object that is not there yet; False when it is. Of two clients at once, one gets True.
+
+        Raises: PreflightError where the store does not keep that promise.
+        """
+        self._conditions.require(self._created, self.delete, key, self.bucket)
+        return self._created(key, data)
+
+    def _created(self, key: str, data: bytes) -> bool:
         try:
-            self._ask(key, lambda: obstore.put(self._client, key, data, mode="create", use_multipart=False))
+            self._ask(key, lambda requests: requests.create(key, data))
         except FileExistsError:
             return False
         return True
@@ -246,16 +259,16 @@ class S3Store:
 
     def view(self, key: str) -> memoryview:
         """The object where obstore has put it: a copy into Python's own memory takes longer than all the rest."""
-        return self._ask(key, lambda: memoryview(obstore.get(self._client, key).bytes()))
+        return self._ask(key, lambda requests: requests.view(key))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         if start >= end:
             return b""
-        return self._ask(key, lambda: obstore.get_range(self._client, key, start=start, end=end).to_bytes())
+        return self._ask(key, lambda requests: requests.get_range(key, start, end))
 
     def exists(self, key: str) -> bool:
         try:
-            self._ask(key, lambda: obstore.head(self._client, key))
+            self._ask(key, lambda requests: requests.head(key))
         except FileNotFoundError:
             return False
         return True
@@ -264,18 +277,19 @@ class S3Store:
         """Deletes by thousands; keys that are not there are no error."""
         names = list(keys)
         if names:
-            self._ask(names[0], lambda: obstore.delete(self._client, names))
+            self._ask(names[0], lambda requests: requests.delete(names))
 
     def list(self, prefix: str) -> list[str]:
-        return self._ask(prefix, lambda: sorted(self._listed(prefix)))
+        return self._ask(prefix, lambda requests: sorted(requests.list(prefix)))
 
     def pieces(self, key: str) -> Iterable[bytes | memoryview]:
-        found = self._ask(key, lambda: obstore.get(self._client, key))
-        for piece in found.stream(min_chunk_size=PIECE_BYTES):
-            yield memoryview(piece)
+        try:
+            yield from self._ask(key, lambda requests: requests.pieces(key))
+        except BaseError as error:  # in the middle of it
+            raise self._told(key, error, None) from error
 
     def children(self, folder: str) -> Sequence[str]:
-        return children(self._session, self.endpoint, self.bucket, folder)
+        return self._ask(folder, lambda _: children(self._by_botocore().client, self.bucket, folder))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         """Puts them `CONCURRENCY` at a time."""
@@ -288,48 +302,83 @@ class S3Store:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _listed(self, prefix: str) -> Iterable[str]:
-        """S3 knows strings, obstore whole path segments: list the folder, then compare strings."""
-        folder, _, _ = prefix.rpartition("/")
-        for page in obstore.list(self._client, folder or None):
-            yield from (found["path"] for found in page if found["path"].startswith(prefix))
-
-    def _ask(self, key: str, request: Callable[[], T]) -> T:
-        """Runs one request; the errors of obstore become ours."""
+    def _ask(self, key: str, request: Callable[[ObstoreRequests | BotocoreS3], T]) -> T:
+        """Runs one request, once more where S3 has told a wrong clock the time; errors become ours."""
+        signed_s, requests = self._clock.now(), self._requests
         try:
-            return request()
+            if isinstance(requests, BotocoreS3):
+                requests.renew_credentials()
+            return request(requests)
         except FileNotFoundError as error:
             self._require_bucket(error)
             raise FileNotFoundError(f"no object {key} in bucket {self.bucket}") from error
-        except AlreadyExistsError as error:
+        except (AlreadyExistsError, FileExistsError) as error:
             raise FileExistsError(f"there is an object {key} in bucket {self.bucket} already") from error
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise PreflightError(f"bucket {self.bucket}: access to {key} refused: {_first_line(error)}") from error
-        except BaseError as error:
-            self._require_bucket(error)
-            raise StoreUnavailable(f"bucket {self.bucket} at {self.endpoint.url}: {_first_line(error)}") from error
+        except CredentialTrouble as error:
+            raise StoreUnavailable(str(error)) from error
+        except NotS3 as error:
+            raise StoreUnavailable(f"bucket {self.bucket} at {self.endpoint.url}: {error}") from error
+        except (BaseError, BotoCoreError, ClientError) as error:
+            trouble = error
+        cause = self._cause(key, trouble)
+        if isinstance(cause, Cause) and self._set_clock(cause, signed_s):
+            return self._ask(key, request)
+        raise self._told(key, trouble, cause) from trouble
+
+    def _cause(self, key: str, error: Exception) -> Cause | str | None:
+        """Why S3 refused: as it has said already, or says when it is asked in another way; None: it did not."""
+        if isinstance(error, ClientError):
+            return cause_of(error)
+        text = str(error)
+        found = page_told(text) or Cause.of(text)
+        if found or isinstance(error, BotoCoreError) or PROVIDER in text or UNHEARD.search(_first_line(error)):
+            return found or None
+        return BotocoreS3(self.bucket, self.endpoint, self._session, self._clock, prefix=self._prefix, attempts=1).why(
+            key
+        )
+
+    def _set_clock(self, cause: Cause, signed_s: float) -> bool:
+        """Was this machine's clock the reason, and is it known now what the time is?"""
+        if cause.code not in DATE_REFUSALS or not self._clock.corrected(cause.date, signed_s):
+            return False
+        log.warning("this machine's clock is %.0f s off: requests are dated by S3's", abs(self._clock.ahead_s))
+        self._requests = self._by_botocore()
+        return True
+
+    def _by_botocore(self, attempts: int = ATTEMPTS) -> BotocoreS3:
+        return BotocoreS3(
+            self.bucket, self.endpoint, self._session, self._clock, prefix=self._prefix, attempts=attempts
+        )
+
+    def _told(self, key: str, error: Exception, cause: Cause | str | None) -> PreflightError | StoreUnavailable:
+        """What to raise: a refusal, or trouble that may pass."""
+        text = _first_line(error)
+        where = f"bucket {self.bucket} at {self.endpoint.url}"
+        if isinstance(cause, Cause):
+            if cause.code == "NoSuchBucket":
+                return PreflightError(f"there is no bucket {self.bucket} at {self.endpoint.url}")
+            if cause.renewable or cause.code in PASSING:
+                return StoreUnavailable(f"{where}: {cause.told()}")
+            return PreflightError(f"{where}: {key} refused: {cause.told()}")
+        if cause:
+            return StoreUnavailable(f"{where}: {cause}")
+        if PROVIDER in text:
+            return StoreUnavailable(f"credentials cannot be renewed: {text.partition(PROVIDER)[2]}")
+        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+            return PreflightError(f"{where}: access to {key} refused: {text}")
+        return StoreUnavailable(f"{where}: {text}")
 
     def _require_bucket(self, error: Exception) -> None:
         if "NoSuchBucket" in str(error):
             raise PreflightError(f"there is no bucket {self.bucket} at {self.endpoint.url}") from error
+        if told := page_told(str(error)):
+            raise StoreUnavailable(f"bucket {self.bucket} at {self.endpoint.url}: {told}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def open_bucket(bucket: str) -> S3Store:
     """A bucket of the user's own, with the user's own credentials."""
     return S3Store(bucket)
-
-
-def _client_options(endpoint: Endpoint, session: botocore.session.Session) -> ClientConfig:
-    """A store on this machine is reached past every proxy of the environment, and nothing else is reached at all."""
-    plain = endpoint.url.startswith("http://")
-    options: ClientConfig = {"allow_http": plain, "timeout": timedelta(minutes=10)}
-    named = None if plain else authorities(session)
-    if named is not None:  # beside the usual ones
-        options["root_certificate"] = Path(named).read_bytes()
-    if urlsplit(endpoint.url).hostname in LOOPBACK:
-        options.update({"proxy_url": "http://127.0.0.1:9", "proxy_excludes": ",".join(LOOPBACK)})
-    return options
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -6,14 +6,13 @@ import asyncio
 import time
 
 from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
-from botocore.exceptions import BotoCoreError
+
+from gradmux.orchestrator.aws import CredentialTrouble, renewing
+
+__all__ = ["CredentialSource", "CredentialTrouble"]
 
 RECHECK_S = 30.0
 """How old a copy may be of credentials that expire."""
-
-
-class CredentialTrouble(Exception):
-    """New credentials could not be had. One line."""
 
 
 class CredentialSource:
@@ -46,7 +45,5 @@ class CredentialSource:
 
     async def _renewed(self) -> ReadOnlyCredentials:
         read = self._credentials.get_frozen_credentials  # asks the network when it must
-        try:
+        with renewing():
             return await asyncio.get_running_loop().run_in_executor(None, read) if self._expire() else read()
-        except (BotoCoreError, OSError) as error:
-            raise CredentialTrouble(f"credentials cannot be renewed: {error}") from error

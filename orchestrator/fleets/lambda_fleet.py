@@ -22,6 +22,7 @@ from botocore.utils import get_environ_proxies
 
 from gradmux.lambda_worker.contract import Request, reply_key
 from gradmux.orchestrator.aws import find_credentials, new_session, resolve_endpoint, tls_context
+from gradmux.orchestrator.clock import DATE_REFUSALS, Clock
 from gradmux.orchestrator.errors import PreflightError
 from gradmux.orchestrator.fleets.background import BackgroundLoop
 from gradmux.orchestrator.fleets.calling import (
@@ -44,7 +45,7 @@ from gradmux.orchestrator.fleets.inbox import Inbox
 from gradmux.orchestrator.fleets.mailbox import Mailbox
 from gradmux.orchestrator.fleets.refusals import Verdict
 from gradmux.orchestrator.fleets.replies import Answer, ReplyReader, ended
-from gradmux.orchestrator.fleets.signing import DATE_REFUSALS, Clock, Signer, Target
+from gradmux.orchestrator.fleets.signing import Signer, Target
 from gradmux.orchestrator.ports import Arrival, Invocation, Store
 from gradmux.orchestrator.training.stored import Shelf
 

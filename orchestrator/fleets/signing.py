@@ -11,7 +11,6 @@ import hmac
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from urllib.parse import quote, urlsplit
 
@@ -21,10 +20,6 @@ from botocore.utils import normalize_url_path
 ALGORITHM = "AWS4-HMAC-SHA256"
 DATE, TOKEN = "x-amz-date", "x-amz-security-token"
 DEFAULT_PORTS = {"http": 80, "https": 443}
-DATE_REFUSALS = ("RequestTimeTooSkewed", "RequestExpired", "InvalidSignatureException", "SignatureDoesNotMatch")
-"""what AWS calls a signature whose date is wrong, among other things"""
-TOLERATED_SKEW_S = 120.0
-"""AWS itself tolerates 5 minutes"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +65,6 @@ class Target:
 
     def signed_names(self, token: str | None) -> str:
         return self.names_with_token if token else self.names
-
-
-class Clock:
-    """The time of day as AWS has it: this machine's, until AWS has refused a signature for its date."""
-
-    def __init__(self) -> None:
-        self._ahead_s = 0.0
-
-    def now(self) -> float:
-        """Seconds since 1970."""
-        return time.time() + self._ahead_s
-
-    def corrected(self, date: str, signed_s: float) -> bool:
-        """Takes over the Date header of a refusal, if the date that it was signed with may have been the reason."""
-        try:
-            true_s = parsedate_to_datetime(date).timestamp()
-        except ValueError:
-            return False
-        wrong = abs(true_s - signed_s) > TOLERATED_SKEW_S
-        if wrong:
-            self._ahead_s = true_s - time.time()
-        return wrong
 
 
 class Signer:
