@@ -18,7 +18,7 @@ from gradmux.lambda_worker.layout import Manifest
 from gradmux.lambda_worker.messages import Rows
 from gradmux.lambda_worker.objects import ObjectStore
 from gradmux.lambda_worker.shards import PIECE_BYTES, Shards, Table, tables_of
-from gradmux.lambda_worker.structure import INPUT, TARGET, Values, as_tensor, first, gathered, role_of
+from gradmux.lambda_worker.structure import Values, as_tensor, role_of, rows_of
 
 __all__ = ["DataError", "Dataset"]
 
@@ -53,9 +53,7 @@ class Dataset:
             raise DataError(f"rows {ids.min()} to {ids.max()} of a data set that has {self.layout.rows}")
         arrays = self._shards.arrays(ids)
         tensors = {name: as_tensor(array, role_of(name), dtype) for name, array in arrays.items()}
-        inputs, target = gathered(tensors, INPUT), gathered(tensors, TARGET)
-        assert inputs is not None, "checked by parse_manifest"
-        return inputs, first(inputs) if target is None else target
+        return rows_of(tensors)
 
     def _from_disk(self, shard: int) -> dict[str, Table] | None:
         """The arrays of a shard, mapped; None where shards are not kept."""

@@ -29,7 +29,7 @@ from gradmux.lambda_worker.models import Model
 from gradmux.lambda_worker.norms import recording, statistics_size
 from gradmux.lambda_worker.outputs import scores
 from gradmux.lambda_worker.randomness import torch_random
-from gradmux.lambda_worker.structure import Values, forward, joined, row_count
+from gradmux.lambda_worker.structure import Values, bare, forward, joined, row_count
 
 __all__ = ["Batch", "CodedSum", "coded_sum", "judge", "mixed", "squared_distance"]
 
@@ -149,6 +149,7 @@ def judge(output: Any, target: Values) -> tuple[Tensor, Tensor]:
     are one tensor.
     """
     samples = row_count(target)
+    target = bare(target)
     nothing, output = torch.zeros(samples, dtype=torch.float64), scores(output)
     if output is None or not isinstance(target, Tensor):
         return nothing, nothing

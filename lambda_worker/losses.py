@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from gradmux.lambda_worker.divisors import Rule, rule_of_function, rule_of_module
 from gradmux.lambda_worker.outputs import doubled, part_of
 from gradmux.lambda_worker.randomness import torch_random
-from gradmux.lambda_worker.structure import Values, joined, leaves, loss_of, mapped, row_count
+from gradmux.lambda_worker.structure import Values, Weighted, bare, joined, leaves, loss_of, mapped, row_count
 
 __all__ = ["Loss", "LossError", "Summed", "loss_from"]
 
@@ -77,6 +77,10 @@ class Loss:
         """Of each row, when it is `separable` and has values for each; else None."""
         return None
 
+    def each(self, output: Any, target: Values) -> ByRow | None:
+        """The same of any loss that has one value for each row, whatever else it is."""
+        return self.by_row(output, target)
+
     def check(self, output: Any, target: Values) -> None:
         """Holds sum and count of these rows to what the loss itself calls their mean. Raises LossError."""
 
@@ -108,6 +112,13 @@ class ReducedLoss(Loss):
         if not self.separable or values.ndim == 0 or values.shape[0] != rows:
             return None
         return ByRow(values.reshape(rows, -1).sum(1), self._divisor(values, target))
+
+    def each(self, output: Any, target: Values) -> ByRow | None:
+        values, rows = self._values(output, target, "none"), row_count(target)
+        if values.ndim == 0 or values.shape[0] != rows:
+            return None
+        counts = self._divisor(values, target)
+        return ByRow(values.reshape(rows, -1).sum(1), counts) if counts.shape == (rows,) else None
 
     @torch.no_grad()
     def check(self, output: Any, target: Values) -> None:
@@ -171,6 +182,12 @@ class FunctionLoss(Loss):
             )
         return Summed(value.sum(), float(rows))
 
+    def each(self, output: Any, target: Values) -> ByRow | None:
+        value, rows = loss_of(self._function, output, target), row_count(target)
+        if not isinstance(value, Tensor) or value.shape[:1] != (rows,) or value.numel() != rows:
+            return None
+        return ByRow(_floats(value, self.name).reshape(rows), torch.ones(rows, dtype=torch.float64))
+
     def _pair(self, pair: Any, output: Any, target: Values) -> Summed:
         self.counts_by_target = False
         found = _sum_and_count(pair, self.name)
@@ -230,7 +247,52 @@ class ScalarSum:
         self._proven = single != 0.0 and rows > 1
 
 
+class Weighing(Loss):
+    """Any loss, over targets whose rows have weights as well: they multiply a row's loss and its count."""
+
+    def __init__(self, loss: Loss) -> None:
+        self._loss = loss
+        self.name = loss.name
+
+    @property
+    def separable(self) -> bool:  # type: ignore[override]
+        return self._loss.separable
+
+    @property
+    def counts_by_target(self) -> bool:  # type: ignore[override]
+        return self._loss.counts_by_target
+
+    def summed(self, output: Any, target: Values) -> Summed:
+        if not isinstance(target, Weighted):
+            return self._loss.summed(output, target)
+        found = self._weighed(self._loss.each(output, target.target), target.weights)
+        if found is None:
+            raise LossError(f"loss {self.name!r} has no value for each row, which the rows' weights could multiply")
+        return Summed(found.values.sum(), float(found.counts.sum()))
+
+    def by_row(self, output: Any, target: Values) -> ByRow | None:
+        if not isinstance(target, Weighted):
+            return self._loss.by_row(output, target)
+        return self._weighed(self._loss.by_row(output, target.target), target.weights)
+
+    def check(self, output: Any, target: Values) -> None:
+        self._loss.check(output, bare(target))
+
+    def to(self, dtype: torch.dtype) -> Loss:
+        return Weighing(self._loss.to(dtype))
+
+    def _weighed(self, found: ByRow | None, weights: Tensor) -> ByRow | None:
+        if found is None:
+            return None
+        return ByRow(found.values * weights.to(found.values.dtype), found.counts * weights.double())
+
+
 def loss_from(source: Any, name: str) -> Loss:
+    """The Loss of a torch.nn.functional name, a loss module or a function of (output, target). Raises LossError."""
+    return Weighing(_loss_from(source, name))
+
+
+def _loss_from(source: Any, name: str) -> Loss:
     """The Loss of a torch.nn.functional name, a loss module or a function of (output, target). Raises LossError."""
     if isinstance(source, str):
         function = getattr(nn.functional, source, None)
@@ -355,7 +417,8 @@ def _sum_and_count(pair: Any, name: str) -> Summed:
 
 
 def _rows(target: Values, lo: int, hi: int) -> Values:
-    return mapped(lambda each: each[lo:hi], target)
+    found: Values = mapped(lambda each: each[lo:hi], target)
+    return found
 
 
 def _close(one: float, other: float) -> bool:

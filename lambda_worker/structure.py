@@ -6,7 +6,7 @@ The names of a data set's arrays say which, and nothing else does:
     x.0, x.1, ...         a tuple             forward(a, b, ...)
     x.ids, x.mask, ...    a dict              forward(ids=..., mask=...)
     y, y.0, y.box, ...    targets, alike      loss(output, y), loss(output, a, b, ...), loss(output, box=...)
-    w                     a weight per row
+    w                     a weight per row          multiplies the row's loss, and its part in the count
 
 Without a target the first input is it. Knows nothing of stores, shards or models. Read `data.py` next.
 """
@@ -14,6 +14,7 @@ Without a target the first input is it. Knows nothing of stores, shards or model
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -27,7 +28,9 @@ __all__ = [
     "TARGET",
     "WEIGHT",
     "Values",
+    "Weighted",
     "as_tensor",
+    "bare",
     "first",
     "forward",
     "gathered",
@@ -38,15 +41,24 @@ __all__ = [
     "named",
     "role_of",
     "row_count",
+    "rows_of",
 ]
 
 INPUT, TARGET, WEIGHT = ROLES = "x", "y", "w"
 """Roles: what stands before the first dot of an array's name."""
 
 T = TypeVar("T")
-U = TypeVar("U")
-Values: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+Values: TypeAlias = "Tensor | tuple[Tensor, ...] | dict[str, Tensor] | Weighted"
 """Rows of inputs, or of targets; each tensor is (rows, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """Targets whose rows have weights. What takes targets passes them on as they are; losses take them apart."""
+
+    target: Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+    weights: Tensor
+    """(rows,)"""
 
 
 def role_of(name: str) -> str:
@@ -76,20 +88,25 @@ def named(values: T | Sequence[T] | Mapping[str, T], role: str) -> dict[str, T]:
     return {role: values}  # type: ignore[dict-item]
 
 
-def leaves(values: T | tuple[T, ...] | dict[str, T]) -> list[T]:
-    """The arrays of a structure, in order."""
+def leaves(values: Any) -> list[Any]:
+    """The arrays of a structure, in order; weights are the last."""
+    if isinstance(values, Weighted):
+        return [*leaves(values.target), values.weights]
     if isinstance(values, dict):
         return list(values.values())
     return list(values) if isinstance(values, tuple) else [values]
 
 
-def first(values: T | tuple[T, ...] | dict[str, T]) -> T:
-    """The first array of a structure."""
-    return leaves(values)[0]
+def first(values: Values) -> Tensor:
+    """The first tensor of a structure."""
+    found: Tensor = leaves(values)[0]
+    return found
 
 
-def mapped(change: Callable[[T], U], values: T | tuple[T, ...] | dict[str, T]) -> U | tuple[U, ...] | dict[str, U]:
+def mapped(change: Callable[[Any], Any], values: Any) -> Any:
     """The same structure of other arrays."""
+    if isinstance(values, Weighted):
+        return Weighted(mapped(change, values.target), change(values.weights))
     if isinstance(values, dict):
         return {label: change(array) for label, array in values.items()}
     return tuple(change(array) for array in values) if isinstance(values, tuple) else change(values)
@@ -98,6 +115,10 @@ def mapped(change: Callable[[T], U], values: T | tuple[T, ...] | dict[str, T]) -
 def joined(parts: Sequence[Values]) -> Values:
     """The rows of several alike structures, one after the other."""
     head = parts[0]
+    if isinstance(head, Weighted):
+        targets = [part.target for part in parts if isinstance(part, Weighted)]
+        weights = [part.weights for part in parts if isinstance(part, Weighted)]
+        return Weighted(joined(targets), torch.cat(weights))  # type: ignore[arg-type]
     columns = [torch.cat(each) for each in zip(*(leaves(part) for part in parts), strict=True)]
     if isinstance(head, dict):
         return dict(zip(head, columns, strict=True))
@@ -106,7 +127,7 @@ def joined(parts: Sequence[Values]) -> Values:
 
 def row_count(values: Values) -> int:
     """How many rows they are."""
-    return first(values).shape[0]
+    return int(first(values).shape[0])
 
 
 def forward(module: Callable[..., Any], inputs: Values) -> Any:
@@ -121,6 +142,20 @@ def loss_of(function: Callable[..., Any], output: Any, target: Values, **options
     if isinstance(target, dict):
         return function(output, **target, **options)
     return function(output, *target, **options) if isinstance(target, tuple) else function(output, target, **options)
+
+
+def bare(target: Values) -> Tensor | tuple[Tensor, ...] | dict[str, Tensor]:
+    """Targets without their weights."""
+    return target.target if isinstance(target, Weighted) else target
+
+
+def rows_of(tensors: Mapping[str, Tensor]) -> tuple[Values, Values]:
+    """(inputs, target) of the tensors of some rows, as their names say."""
+    inputs, target = gathered(tensors, INPUT), gathered(tensors, TARGET)
+    assert inputs is not None, "every data set has an input"
+    if target is None:
+        target = first(inputs)
+    return inputs, Weighted(target, tensors[WEIGHT]) if WEIGHT in tensors else target
 
 
 def as_tensor(array: NDArray[Any], role: str, dtype: torch.dtype) -> Tensor:

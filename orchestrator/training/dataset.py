@@ -22,10 +22,10 @@ from gradmux.lambda_worker.structure import (
     TARGET,
     Values,
     as_tensor,
-    first,
     gathered,
     named,
     role_of,
+    rows_of,
 )
 
 if TYPE_CHECKING:
@@ -169,9 +169,7 @@ class Dataset:
         """These rows (numbers, or a slice with bounds) as tensors; floats in `dtype`."""
         found = self.source.read(rows.start, rows.stop) if isinstance(rows, slice) else self.source.take(rows)
         tensors = {name: as_tensor(array, role_of(name), dtype) for name, array in found.items()}
-        inputs, target = gathered(tensors, INPUT), gathered(tensors, TARGET)
-        assert inputs is not None, "every data set has an input"
-        return Batch(inputs, first(inputs) if target is None else target)
+        return Batch(*rows_of(tensors))
 
     def labels(self) -> list[tuple[int, int]]:
         """(row, label) of the least and the largest class; none where targets are no single column of integers."""

@@ -19,7 +19,7 @@ from gradmux.lambda_worker.losses import LossError
 from gradmux.lambda_worker.norms import freeze_norms
 from gradmux.lambda_worker.outputs import changed
 from gradmux.lambda_worker.randomness import torch_random
-from gradmux.lambda_worker.structure import Values, forward
+from gradmux.lambda_worker.structure import Values, Weighted, forward
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.code import first_line
 from gradmux.orchestrator.training.dataset import Array, Dataset
@@ -174,6 +174,8 @@ def _rows(trained: Trained, dataset: Dataset, rows: Array) -> tuple[Values, Valu
 def _shape(found: Values) -> str:
     if isinstance(found, dict):
         return "{" + ", ".join(f"{label}: {_shape(each)}" for label, each in found.items()) + "}"
+    if isinstance(found, Weighted):
+        return f"{_shape(found.target)} with weights"
     if isinstance(found, tuple):
         return "(" + ", ".join(map(_shape, found)) + ")"
     return f"{str(found.dtype).removeprefix('torch.')} {tuple(found.shape)}"
