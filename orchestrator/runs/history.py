@@ -7,7 +7,6 @@ Knows no files but the record. Read next: `status.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -193,11 +192,3 @@ def require_readable(record: Path) -> None:
     except RecordError as error:
         remedy = "restore the file, or move it away: the run then goes on from its checkpoint, without its history"
         raise FolderError(f"{error}; {remedy}") from error
-
-
-def history_of(lines: Iterable[Line]) -> History:
-    """The same from lines in memory."""
-    history = History()
-    for line in lines:
-        history.take(line)
-    return history

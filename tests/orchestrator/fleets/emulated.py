@@ -10,9 +10,9 @@ import boto3
 import botocore.session
 import numpy as np
 
+from benchmarks.boto3_fleet import Boto3Fleet
 from gradmux.infra.local import DelayPlan, Emulator, FaultKind, FaultPlan, ScheduledFault
 from gradmux.orchestrator.aws import new_session
-from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.fleets.calling import Function
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.jobs import JobPlan

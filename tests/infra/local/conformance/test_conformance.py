@@ -15,7 +15,6 @@ from msgspec import structs
 
 from gradmux.infra.local import Emulator, EmulatorConfig
 from gradmux.infra.local.answers import RESPONSE_BYTES
-from gradmux.infra.local.conformance import ConformanceWorker
 from gradmux.lambda_worker.contract import (
     Reply,
     ReplyMode,
@@ -28,6 +27,7 @@ from gradmux.lambda_worker.contract import (
 )
 from gradmux.lambda_worker.models import build
 from tests.conftest import PROJECT
+from tests.infra.local.conformance.worker import ConformanceWorker
 from tests.infra.local.conftest import CONFIG, Outcome, client_of
 from tests.lambda_worker.workbench import ORDER, ROWS, Workbench, spans, spec
 

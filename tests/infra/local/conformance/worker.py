@@ -22,11 +22,11 @@ from typing import IO, Self
 from gradmux.infra.local import answers
 from gradmux.infra.local.answers import Answer
 from gradmux.infra.local.config import EmulatorConfig
-from gradmux.infra.local.conformance.runtime_api import Event, Kind, RuntimeApi, Said
 from gradmux.infra.local.names import function_arn
 from gradmux.infra.local.parts import worker_variables
 from gradmux.infra.local.processes import child_environment, python_module
 from gradmux.infra.local.sandbox import ending
+from tests.infra.local.conformance.runtime_api import Event, Kind, RuntimeApi, Said
 
 DEATH_CHECK_S = 0.05
 START_S = 60.0
