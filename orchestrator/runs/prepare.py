@@ -97,7 +97,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     """
     params = _params(config)
     config = find_backend(config.cluster.backend).prepare(config, folder)
-    plans = _model_plans(config, materials)
+    plans = model_plans(config, materials)
     dtype = config.training.dtype
     train = load_dataset(materials.train or _found(config.data.train, folder), dtype=dtype, open_bucket=open_bucket)
     prepared = Prepared(
@@ -153,7 +153,8 @@ def _params(config: JobConfig) -> Params:
     return {}
 
 
-def _model_plans(config: JobConfig, materials: Materials) -> tuple[ModelPlan, ...]:
+def model_plans(config: JobConfig, materials: Materials) -> tuple[ModelPlan, ...]:
+    """The job's models, with the functions of `materials` where those are given. Nothing is imported."""
     return tuple(_model_plan(model, config, materials) for model in config.expanded_models())
 
 
