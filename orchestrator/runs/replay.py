@@ -151,7 +151,6 @@ def _play(stretch: _Stretch, config: JobConfig) -> tuple[list[RoundLine | EndLin
             loop.shorten()
 
     loop = Loop(
-        scheme=scheme,
         plan=start.plan,
         rounds=rounds,
         fleet=fleet,

@@ -72,9 +72,7 @@ def record_of(name: str) -> tuple[JobConfig, list[Line]]:
     )
     fleet = ProfileFleet(DelayTable(delays_s, scheme.workers), LoadModel(0.5))
     rounds = Rounds(scheme, plan, Earliest(), limits)
-    loop = Loop(
-        scheme=scheme, plan=plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=record, asked=distances.take
-    )
+    loop = Loop(plan=plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=record, asked=distances.take)
     loop.run()
     loop.drain(math.inf)
     return config, record.lines
