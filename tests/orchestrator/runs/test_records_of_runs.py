@@ -255,8 +255,8 @@ def test_two_checkpoints_are_kept_and_a_later_life_is_newer(tmp_path: Path) -> N
 
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, FAST_DISK)
-    checkpoints.write(Manifest("r", 0, ("a",), (1,), version=2), [ModelState(1, b"w", b"o")])
-    with pytest.raises(ConfigError, match="has version 2, this gradmux reads version 1: upgrade it"):
+    checkpoints.write(Manifest("r", 0, ("a",), (1,), version=3), [ModelState(1, b"w", b"o")])
+    with pytest.raises(ConfigError, match="has version 3, this gradmux reads 1 to 2: upgrade it"):
         checkpoints.newest()
 
 
