@@ -51,7 +51,7 @@ class SizedRequests(Requests):
 def session_of(emulator: Emulator) -> botocore.session.Session:
     session = new_session()
     session.set_config_variable("region", emulator.config.region)
-    session.set_credentials("local", "local")
+    session.set_credentials(emulator.secret.access_key, emulator.secret.secret_key)
     return session
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,10 @@ def up(
     lambda_port: int,
     s3_port: int,
 ) -> None:
-    """Start the emulator, or find it running, and print the variables that lead AWS clients to it."""
+    """Start the emulator, or find it running, and print the line by which a shell reads its variables.
+
+    They lead AWS clients to it, and hold its key, without which it answers nobody: `eval "$(gradmux local up)"`.
+    """
     from gradmux.infra.local import EmulatorConfig, detached
     from gradmux.infra.local.backend import delay_plan, emulator_errors, fault_plan
 
@@ -82,8 +86,7 @@ def up(
     if settings.json:
         print_json(_document(state))
         return
-    for name, value in state.environment().items():
-        click.echo(f"export {name}={value}")
+    click.echo(f". {shlex.quote(str(state.environment_file))}")
 
 
 @command("down", example="gradmux local down")
@@ -102,19 +105,21 @@ def down(settings: Settings) -> None:
 
 
 @command("status", example="gradmux local status --json")
+@click.option("--show-secret", is_flag=True, help="Also print the variables with the key that clients sign with.")
 @pass_settings
-def status(settings: Settings) -> None:
+def status(settings: Settings, show_secret: bool) -> None:
     """Tell whether the emulator runs, where, and what it has done so far."""
     from gradmux.infra.local import detached
 
     state = detached.status(settings.home)
     if settings.json:
-        print_json({"running": False} if state is None else _document(state))
+        print_json({"running": False} if state is None else _document(state, show_secret))
     elif state is None:
         click.echo("No emulator is running; `gradmux local up` starts one.")
     else:
-        document = _document(state)
-        told = [(key, str(document[key])) for key in ("pid", "lambda_endpoint", "s3_endpoint")]
+        document = _document(state, show_secret)
+        told = [(key, str(document[key])) for key in ("pid", "lambda_endpoint", "s3_endpoint", "environment_file")]
+        told += list(state.environment().items()) if show_secret else []
         told += [(key.replace("_", " "), str(value)) for key, value in document["statistics"].items()]
         stdout().print(facts(told))
 
@@ -123,13 +128,16 @@ for made in (up, down, status):
     local_command.add_command(made)
 
 
-def _document(state: State) -> dict[str, Any]:
+def _document(state: State, show_secret: bool = False) -> dict[str, Any]:
+    """The variables are those of a client; without its secret, they lead to the emulator all the same."""
+    hidden = () if show_secret else ("AWS_SECRET_ACCESS_KEY",)
     return {
         "running": True,
         "pid": state.pid,
         "lambda_endpoint": state.lambda_endpoint,
         "s3_endpoint": state.s3_endpoint,
-        "environment": state.environment(),
+        "environment_file": str(state.environment_file),
+        "environment": {name: value for name, value in state.environment().items() if name not in hidden},
         "statistics": state.admin.statistics(),
     }
 

@@ -35,7 +35,7 @@ def local_session(emulator: Emulator) -> botocore.session.Session:
     """A session with the emulator's credentials, whatever the environment says."""
     session = new_session()
     session.set_config_variable("region", emulator.config.region)
-    session.set_credentials("local", "local")
+    session.set_credentials(emulator.secret.access_key, emulator.secret.secret_key)
     return session
 
 
