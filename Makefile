@@ -43,10 +43,11 @@ bench: $(STAMP) ## Run the benchmarks: our figure beside the peer's, in one run
 soak: $(STAMP) ## Train for 20 minutes under all faults at once, killing and resuming; other lengths: ARGS="--minutes 5"
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
-docs: $(STAMP) ## Write docs/cli.md, docs/schemes.md and docs/job-file.md anew from help texts, registry and schema
+docs: $(STAMP) ## Write docs/cli.md, schemes.md, job-file.md and adding-a-backend.md anew from help texts, registry, schema, example
 	@$(BIN)/python -m scripts.cli_docs
 	@$(BIN)/python -m scripts.scheme_docs
 	@$(BIN)/python -m scripts.job_docs
+	@$(BIN)/python -m scripts.backend_docs
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

@@ -20,7 +20,7 @@ def parse_parameters(given: tuple[str, ...]) -> dict[str, str]:
     return table
 
 
-def parse_faults(text: str) -> dict[str, float]:
+def parse_faults(text: str, option: str = "--faults") -> dict[str, float]:
     """`"crash=0.02,throttle=0.05"` as a table. Raises: ConfigError; which kinds there are, the emulator says."""
     rates: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -30,6 +30,6 @@ def parse_faults(text: str) -> dict[str, float]:
         except ValueError:
             value = math.nan
         if not (kind and 0 <= value <= 1):
-            raise ConfigError(f"--faults {part}: must be KIND=RATE with a rate from 0 to 1, for example crash=0.01")
+            raise ConfigError(f"{option} {part}: must be KIND=RATE with a rate from 0 to 1, for example crash=0.01")
         rates[kind] = value
     return rates

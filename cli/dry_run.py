@@ -9,39 +9,19 @@ from typing import Any
 
 from gradmux.cli.options import Settings
 from gradmux.cli.output import facts, print_json, stdout
-from gradmux.orchestrator.estimate.job import Estimate
+from gradmux.orchestrator.estimate.job import Estimate, plan_of
 from gradmux.orchestrator.runs.prepare import Prepared
 
 
 def tell_plan(settings: Settings, prepared: Prepared, estimate: Estimate | str) -> None:
     """A few facts, or one JSON document. `estimate`: or why there is none."""
-    plan = _plan(prepared)
+    plan = plan_of(prepared)
     if settings.json:
         told, why = (None, estimate) if isinstance(estimate, str) else (estimate.to_dict(), "")
         print_json(plan | {"estimate": told, "no_estimate": why})
         return
     cost = [("cost", f"cannot be told: {estimate}")] if isinstance(estimate, str) else _cost(prepared, estimate)
     stdout().print(facts([*((key, _text(value)) for key, value in plan.items()), *cost]))
-
-
-def _plan(prepared: Prepared) -> dict[str, Any]:
-    """What would run."""
-    config, scheme = prepared.config, prepared.scheme()
-    return {
-        "job": config.name,
-        "backend": config.cluster.backend,
-        "scheme": config.scheme.name,
-        "params": dict(prepared.params),
-        "workers": scheme.workers,
-        "delay": scheme.delay,
-        "rounds": scheme.rounds,
-        "jobs": scheme.jobs,
-        "models": [plan.name for plan in prepared.models],
-        "steps": prepared.plan.steps,
-        "rows": prepared.train.rows,
-        "batch_size": prepared.order.batch_size,
-        "chunks": len(scheme.chunk_sizes),
-    }
 
 
 def _cost(prepared: Prepared, estimate: Estimate) -> list[tuple[str, str]]:

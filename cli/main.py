@@ -29,7 +29,6 @@ COMMANDS = (
     "resume",
     "results",
     "cost",
-    "replay",
     "replay-task",
     "probe",
     "simulate",

@@ -87,7 +87,7 @@ class PlaceNote:
     """how long an invocation can still run when its client is gone"""
     billed: Billed = Billed()
     own: Mapping[str, Any] = field(default_factory=dict)
-    """what the backend wants to find in it again: JSON values; of secrets only one that is good for this place alone"""
+    """what the backend wants to find in it again: JSON values, no secrets"""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -295,7 +295,8 @@ def _loaded(point: EntryPoint) -> Backend:
     """The object that an entry point names, or makes. Raises: ConfigError."""
     try:
         found = point.load()
-        backend: Backend = found() if isinstance(found, type) or not hasattr(found, "open") else found
+        makes = isinstance(found, type) or (callable(found) and not hasattr(found, "open"))
+        backend: Backend = found() if makes else found
     except Exception as error:  # of a package from elsewhere: importing it may raise anything
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{why_missing(error)}"
         raise ConfigError(

@@ -16,11 +16,13 @@ import pytest
 from gradmux.cli.main import gradmux
 from gradmux.cli.options import FAULTS_HELP, HELP, Settings
 from gradmux.infra.local import FaultKind
+from gradmux.orchestrator.backends import Backend
 from gradmux.orchestrator.job_file import job_class, job_schema, parse_job
 from gradmux.orchestrator.training.data import load_dataset
-from scripts import job_docs
+from scripts import backend_docs, job_docs
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PROJECT = Path(__file__).resolve().parent.parent
+README = PROJECT / "README.md"
 
 
 def blocks(language: str, page: Path = README) -> list[str]:
@@ -119,3 +121,28 @@ def test_every_kind_of_fault_is_told() -> None:
     troubles = (README.parent / "docs" / "runs.md").read_text(encoding="utf-8")
     assert [kind.value for kind in FaultKind if f"`{kind.value}`" not in troubles] == []
     assert [kind.value for kind in FaultKind if kind.value not in re.findall(r"\w+", FAULTS_HELP)] == []
+
+
+def test_the_page_about_backends_shows_the_tested_one() -> None:
+    assert backend_docs.PAGE.read_text(encoding="utf-8") == backend_docs.render(), "run `make docs`"
+
+
+def test_every_member_of_a_backend_is_in_the_page() -> None:
+    page = backend_docs.PAGE.read_text(encoding="utf-8").partition("```python")[0]
+    members = [name for name in vars(Backend) if not name.startswith("_")]
+    assert [name for name in members if f"`{name}`" not in page] == []
+
+
+def test_the_command_line_only_parses_and_prints() -> None:
+    """No more than this, and neither torch nor AWS's clients by name (an import contract holds that, too)."""
+    files = sorted((PROJECT / "cli").rglob("*.py"))
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) < 2600
+    heavy = re.compile(r"^\s*(?:import|from) (?:torch|boto3|botocore|obstore)\b", re.MULTILINE)
+    assert [path.name for path in files if heavy.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_nothing_asks_which_backend_a_job_names() -> None:
+    """What differs between backends, a backend says."""
+    files = [path for room in ("orchestrator", "cli") for path in sorted((PROJECT / room).rglob("*.py"))]
+    asks = re.compile(r"""backend\s*(?:==|!=|in)\s*[("']""")
+    assert [path.name for path in files if asks.search(path.read_text(encoding="utf-8"))] == []

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gradmux.cli.numbers import FiniteFloat
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stdout
-from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gradmux.infra.local.detached import State
+    pass
 
 
 @click.group("local")
@@ -61,10 +59,8 @@ def up(
     lambda_port: int,
     s3_port: int,
 ) -> None:
-    """Start the emulator, or find it running, and print the line by which a shell reads its variables.
-
-    They lead AWS clients to it, and hold its key, without which it answers nobody: `eval "$(gradmux local up)"`.
-    """
+    """Start the emulator, or find it running, and print the variables that lead AWS clients to it."""
+    from gradmux.cli.arguments import parse_faults
     from gradmux.infra.local import EmulatorConfig, detached
     from gradmux.infra.local.backend import delay_plan, emulator_errors, fault_plan
 
@@ -78,15 +74,16 @@ def up(
             concurrency=concurrency,
             warm=workers,
             delays=delay_plan(delays, workers=columns, time_scale=time_scale, seed=seed),
-            faults=fault_plan({kind: _rate(kind, rate) for kind, rate in _pairs(faults).items()}, seed=seed),
+            faults=fault_plan(parse_faults(",".join(faults), "--fault"), seed=seed),
             lambda_port=lambda_port,
             s3_port=s3_port,
         )
         state = detached.up(settings.home, config)
     if settings.json:
-        print_json(_document(state))
+        print_json(state.to_dict())
         return
-    click.echo(f". {shlex.quote(str(state.environment_file))}")
+    for name, value in state.environment().items():
+        click.echo(f"export {name}={value}")
 
 
 @command("down", example="gradmux local down")
@@ -105,53 +102,22 @@ def down(settings: Settings) -> None:
 
 
 @command("status", example="gradmux local status --json")
-@click.option("--show-secret", is_flag=True, help="Also print the variables with the key that clients sign with.")
 @pass_settings
-def status(settings: Settings, show_secret: bool) -> None:
+def status(settings: Settings) -> None:
     """Tell whether the emulator runs, where, and what it has done so far."""
     from gradmux.infra.local import detached
 
     state = detached.status(settings.home)
     if settings.json:
-        print_json({"running": False} if state is None else _document(state, show_secret))
+        print_json({"running": False} if state is None else state.to_dict())
     elif state is None:
         click.echo("No emulator is running; `gradmux local up` starts one.")
     else:
-        document = _document(state, show_secret)
-        told = [(key, str(document[key])) for key in ("pid", "lambda_endpoint", "s3_endpoint", "environment_file")]
-        told += list(state.environment().items()) if show_secret else []
+        document = state.to_dict()
+        told = [(key, str(document[key])) for key in ("pid", "lambda_endpoint", "s3_endpoint")]
         told += [(key.replace("_", " "), str(value)) for key, value in document["statistics"].items()]
         stdout().print(facts(told))
 
 
 for made in (up, down, status):
     local_command.add_command(made)
-
-
-def _document(state: State, show_secret: bool = False) -> dict[str, Any]:
-    """The variables are those of a client; without its secret, they lead to the emulator all the same."""
-    hidden = () if show_secret else ("AWS_SECRET_ACCESS_KEY",)
-    return {
-        "running": True,
-        "pid": state.pid,
-        "lambda_endpoint": state.lambda_endpoint,
-        "s3_endpoint": state.s3_endpoint,
-        "environment_file": str(state.environment_file),
-        "environment": {name: value for name, value in state.environment().items() if name not in hidden},
-        "statistics": state.admin.statistics(),
-    }
-
-
-def _pairs(faults: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in faults]
-    for kind, equals, rate in pairs:
-        if not (kind and equals and rate):
-            raise ConfigError(f"--fault {kind}{equals}{rate}: must be KIND=RATE, for example --fault crash=0.01")
-    return {kind: rate for kind, _, rate in pairs}
-
-
-def _rate(kind: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"--fault {kind}={text}: the rate must be a number from 0 to 1") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +12,7 @@ from gradmux.cli.output import print_json, set_up_logging, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gradmux.orchestrator.delays.probe import Measured, Probe
+    from gradmux.orchestrator.delays.probe import Probe
 
 COLUMNS = ("load", "median s", "90 % s", "slowest s", "in worker s", "on the way s", "cold", "failed", "billed s")
 
@@ -64,7 +64,7 @@ def probe_command(
             of = rounds * len(plan.loads)
             found = run_probe(prepared, place, plan, lambda done: status.update(f"measuring: round {done} of {of}"))
     save_profile(found.profile(config.name), out)
-    print_json(_told(found, out)) if settings.json else _show(found, out)
+    print_json({"profile": str(out), **found.to_dict()}) if settings.json else _show(found, out)
 
 
 def _loads(text: str | None, workers: int) -> tuple[float, ...]:
@@ -76,39 +76,8 @@ def _loads(text: str | None, workers: int) -> tuple[float, ...]:
         raise ConfigError(f"--loads {text!r}: give numbers with commas between, as in 0.01,0.05,0.2") from None
 
 
-def _told(found: Probe, out: Path) -> dict[str, Any]:
-    fit = found.fit
-    return {
-        "profile": str(out),
-        "base_s": None if fit is None else fit.base_s,
-        "slope_s": None if fit is None else fit.slope_s,
-        "loads": [_load(one) for one in found.measured],
-    }
-
-
-def _load(one: Measured) -> dict[str, Any]:
-    """What one load took; cold starts and failures are counted, and kept out of the figures in seconds."""
-    import numpy as np
-
-    warm = ~one.failed & ~one.cold
-    answered = warm if warm.any() else ~one.failed
-    delay_s, worker_s = one.delay_s[answered], one.worker_s[answered]
-    median, ninety = (float(q) for q in np.quantile(delay_s, (0.5, 0.9)))
-    return {
-        "load": one.load,
-        "median_s": median,
-        "p90_s": ninety,
-        "max_s": float(delay_s.max()),
-        "worker_median_s": float(np.median(worker_s)),
-        "way_median_s": float(np.median(delay_s - worker_s)),
-        "cold": int(one.cold.sum()),
-        "failed": int(one.failed.sum()),
-        "billed_s": one.billed_s,
-    }
-
-
 def _show(found: Probe, out: Path) -> None:
-    rows = [_load(one) for one in found.measured]
+    rows = [one.to_dict() for one in found.measured]
     texts = [[f"{value:.4g}" for value in row.values()] for row in rows]
     stdout().print(table(COLUMNS, texts, right=COLUMNS))
     if found.fit is not None:

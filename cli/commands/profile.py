@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -136,15 +136,7 @@ def _number(name: str, text: str) -> float:
 
 
 def _tell(settings: Settings, profile: DelayProfile, destination: Path) -> None:
-    document: dict[str, Any] = {
-        "profile": str(destination),
-        "rounds": profile.rounds,
-        "workers": profile.workers,
-        "load": profile.load,
-        "slope_s": profile.slope_s,
-        "failed": int(profile.failed.sum()),
-        "cold": int(profile.cold.sum()),
-    }
+    document = {"profile": str(destination), **profile.to_dict()}
     if settings.json:
         print_json(document)
         return

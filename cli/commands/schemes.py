@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -38,39 +37,22 @@ def schemes_command(settings: Settings, name: str | None, parameters: tuple[str,
     from gradmux.cli.arguments import parse_parameters
     from gradmux.orchestrator.errors import ConfigError
     from gradmux.orchestrator.schemes import registry
+    from gradmux.orchestrator.schemes.document import described, drawn_with
 
     if name == "auto" and not parameters and workers is None:
         print_json({"name": name, "title": AUTO}) if settings.json else stdout().print(AUTO)
         return
     if name is not None:
         info = registry.get(name)
-        drawing = _draw(info, parse_parameters(parameters), workers)
-        print_json(_document(info, drawing)) if settings.json else _explain(info, drawing)
+        drawing = drawn_with(info, parse_parameters(parameters), workers)
+        print_json(described(info, drawing)) if settings.json else _explain(info, drawing)
         return
     if parameters or workers:
         raise ConfigError("-p and --workers draw one scheme: give its NAME")
     for trouble in registry.load_plugins():
         warn(trouble)
     infos = list(registry.REGISTRY.values())
-    print_json([_document(info) for info in infos]) if settings.json else _list(infos)
-
-
-def _draw(info: SchemeInfo, given: dict[str, str], workers: int | None) -> Drawing | None:
-    """The scheme's own sample, with these parameters put over it. Raises: ConfigError when they do not fit."""
-    from gradmux.orchestrator.schemes.drawing import context_of, draw
-    from gradmux.orchestrator.schemes.registry import build_scheme, parse_params
-    from gradmux.orchestrator.schemes.scheme import Sample
-
-    if info.sample is None and not given:
-        return None
-    sample = info.sample or Sample(4)
-    names = {parameter.letter: parameter.name for parameter in info.parameters}
-    own = {} if info.sample is None else parse_params(info, sample.params)
-    params = parse_params(info, {**own, **{names.get(key, key): value for key, value in given.items()}})
-    sample = replace(sample, params=params, workers=workers or sample.workers)
-    delay = build_scheme(info.name, params, context_of(sample)).delay
-    sample = replace(sample, rounds=max(sample.rounds, delay + 2))
-    return draw(build_scheme(info.name, params, context_of(sample)), sample)
+    print_json([described(info) for info in infos]) if settings.json else _list(infos)
 
 
 def _list(infos: list[SchemeInfo]) -> None:
@@ -128,55 +110,3 @@ def _default(parameter: Parameter) -> str:
 
 def _meaning(parameter: Parameter) -> str:
     return f"{parameter.meaning} ({', '.join(parameter.choices)})" if parameter.choices else parameter.meaning
-
-
-def _document(info: SchemeInfo, drawing: Drawing | None = None) -> dict[str, Any]:
-    """Everything that the registry says about one scheme, and what was drawn of it."""
-    parameters = [
-        {
-            "name": p.name,
-            "letter": p.letter,
-            "type": p.kind.__name__,
-            "default": p.default,
-            "meaning": p.meaning,
-            "choices": list(p.choices),
-        }
-        for p in info.parameters
-    ]
-    texts = ("name", "title", "constraints", "load", "delay", "tolerates", "costs", "avoid", "source", "example")
-    document = {**{key: getattr(info, key) for key in texts}, "parameters": parameters}
-    return document if drawing is None else {**document, "drawing": _drawn_document(drawing)}
-
-
-def _drawn_document(drawing: Drawing) -> dict[str, Any]:
-    """The drawing as data."""
-    return {
-        "workers": drawing.workers,
-        "params": dict(drawing.sample.params),
-        "chunk_sizes": list(drawing.chunk_sizes),
-        "rounds": [
-            {
-                "round": each.round,
-                "tasks": [
-                    {
-                        "worker": drawn.worker,
-                        "slot": drawn.slot,
-                        "job": drawn.task.job,
-                        "chunks": list(drawn.task.chunks),
-                        "coefficients": list(drawn.task.coefficients),
-                        "state": drawn.state.value,
-                    }
-                    for drawn in each.tasks
-                ],
-                "decoded": [
-                    {
-                        "job": decode.job,
-                        "missing": decode.missing,
-                        "results": [{**key._asdict(), "weight": weight} for key, weight in decode.weights.items()],
-                    }
-                    for decode in each.decodes
-                ],
-            }
-            for each in drawing.rounds
-        ],
-    }

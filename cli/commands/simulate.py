@@ -104,23 +104,9 @@ def simulate_command(
 
 
 def _play_auto(settings: Settings, delays_s: FloatArray, options: SimulationOptions) -> None:
-    from gradmux.orchestrator.auto import AutoJob
-    from gradmux.orchestrator.auto.simulated import simulate_auto
-    from gradmux.orchestrator.simulate import PIPELINE_MODELS
+    from gradmux.orchestrator.auto.simulated import job_of, simulate_auto
 
-    models = options.models or PIPELINE_MODELS
-    if options.jobs % models:
-        raise ConfigError(f"--jobs {options.jobs}: auto needs a multiple of the {models} models (--models)")
-    workers = options.workers or delays_s.shape[1]
-    job = AutoJob(
-        models=models,
-        steps=options.jobs // models,
-        workers=workers,
-        concurrency=options.limits.concurrency or workers,
-        in_flight_cap=options.limits.in_flight_cap,
-        seed=options.seed,
-    )
-    result = simulate_auto(delays_s, job, options.load)
+    result = simulate_auto(delays_s, job_of(options, delays_s.shape[1]), options.load)
     if settings.json:
         print_json(result.to_dict())
         return

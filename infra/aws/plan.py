@@ -141,3 +141,21 @@ def shown(value: Any) -> Any:
         content = value if isinstance(value, bytes) else value.encode()
         return f"<{len(content)} bytes, sha256 {hashlib.sha256(content).hexdigest()[:12]}>"
     return value
+
+
+def about(step: Step) -> str:
+    """What a step is about, in a few words."""
+    match step:
+        case DockerBuild() | DockerPush():
+            return step.image
+        case EmptyBucket():
+            return step.bucket
+        case CloudBuild():
+            return str(step.arguments.get("projectName", ""))
+        case Call() | Wait():
+            return _subject(step.arguments)
+
+
+def _subject(arguments: Mapping[str, Any]) -> str:
+    names = ("StackName", "FunctionName", "repositoryName", "logGroupName", "Key", "Bucket", "Resource")
+    return next((str(arguments[name]) for name in names if name in arguments), "")

@@ -77,7 +77,7 @@ class LocalBackend:
     def reopen(self, note: PlaceNote) -> StoreClient:
         from gradmux.infra.lambda_place import reopened
 
-        return reopened(note, local_session(*note.own.get("access", ())))
+        return reopened(note, local_session())
 
     def with_faults(self, job: JobConfig, rates: Mapping[str, float]) -> JobConfig:
         """`backends.InjectsFaults`"""
@@ -139,17 +139,15 @@ def local_place(emulator: Emulator) -> LambdaPlace:
         how = emulator.ended()
         return f"the emulator is gone ({how}); a run that is resumed has a new one" if how else ""
 
-    access = (emulator.secret.access_key, emulator.secret.secret_key)
     place = LambdaPlace(
         NAME,
-        lambda: local_session(*access),
+        local_session,
         BUCKET,
         FUNCTION,
         emulator.config.timeout_s,
         emulator.lambda_endpoint,
         emulator.s3_endpoint,
         ended=ended,
-        access=access,
     )
     boto3.Session(botocore_session=place.session()).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
     return place
@@ -206,8 +204,8 @@ def fault_plan(rates: Mapping[str, float], *, seed: int) -> FaultPlan:
         raise ConfigError(f"faults: {error}") from error
 
 
-def local_session(*access: str) -> botocore.session.Session:
-    """Leads to nothing but the endpoints that are given beside it. `access`: an emulator's key id and secret."""
+def local_session() -> botocore.session.Session:
+    """Leads to nothing but the endpoints that are given beside it."""
     from gradmux.infra.closed_session import closed_session
 
-    return closed_session(REGION, *access)
+    return closed_session(REGION)

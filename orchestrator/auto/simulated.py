@@ -13,6 +13,7 @@ from typing import Any
 
 from gradmux.orchestrator.auto.choice import AUTO, AutoJob, Choice
 from gradmux.orchestrator.auto.pilot import Pilot, Segment, Watched
+from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.loop import Loop, RunSummary
 from gradmux.orchestrator.policies import Earliest, Limits
@@ -20,7 +21,7 @@ from gradmux.orchestrator.record import Header, Line, MemoryRecord, RoundLine, S
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context, FloatArray
-from gradmux.orchestrator.simulate import NoTrainer, Simulation
+from gradmux.orchestrator.simulate import PIPELINE_MODELS, NoTrainer, Simulation, SimulationOptions
 from gradmux.orchestrator.start import start_after
 
 
@@ -78,6 +79,21 @@ class _Played:
     def rounds(self) -> list[RoundLine]:
         """Those that closed."""
         return [line for line in self.lines if isinstance(line, RoundLine)]
+
+
+def job_of(options: SimulationOptions, columns: int) -> AutoJob:
+    """The job that these options describe, over a profile of so many columns. Raises: ConfigError."""
+    models, workers = options.models or PIPELINE_MODELS, options.workers or columns
+    if options.jobs % models:
+        raise ConfigError(f"--jobs {options.jobs}: auto needs a multiple of the {models} models (--models)")
+    return AutoJob(
+        models=models,
+        steps=options.jobs // models,
+        workers=workers,
+        concurrency=options.limits.concurrency or workers,
+        in_flight_cap=options.limits.in_flight_cap,
+        seed=options.seed,
+    )
 
 
 def simulate_auto(delays_s: FloatArray, job: AutoJob, load: LoadModel, pilot: Pilot | None = None) -> AutoSimulation:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,6 +70,24 @@ class Measured:
     def failed(self) -> BoolArray:
         return np.isinf(self.delay_s)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What one load took; cold starts and failures are counted, and kept out of the figures in seconds."""
+        warm = ~self.failed & ~self.cold
+        answered = warm if warm.any() else ~self.failed
+        delay_s, worker_s = self.delay_s[answered], self.worker_s[answered]
+        median, ninety = (float(q) for q in np.quantile(delay_s, (0.5, 0.9)))
+        return {
+            "load": self.load,
+            "median_s": median,
+            "p90_s": ninety,
+            "max_s": float(delay_s.max()),
+            "worker_median_s": float(np.median(worker_s)),
+            "way_median_s": float(np.median(delay_s - worker_s)),
+            "cold": int(self.cold.sum()),
+            "failed": int(self.failed.sum()),
+            "billed_s": self.billed_s,
+        }
+
     def profile(self, name: str) -> DelayProfile:
         """As a delay profile. Raises ConfigError when nothing answered."""
         return DelayProfile(self.delay_s, load=self.load, cold=self.cold, failed=self.failed, name=name)
@@ -81,6 +100,14 @@ class Probe:
     measured: tuple[Measured, ...]
     fit: LoadFit | None
     """None with a single load"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "base_s": None if self.fit is None else self.fit.base_s,
+            "slope_s": None if self.fit is None else self.fit.slope_s,
+            "loads": [one.to_dict() for one in self.measured],
+        }
 
     def profile(self, name: str) -> DelayProfile:
         """All rounds as one profile at the smallest load; those of other loads shifted there by the fitted slope."""

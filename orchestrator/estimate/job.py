@@ -82,6 +82,26 @@ class Estimate:
         }
 
 
+def plan_of(prepared: Prepared) -> dict[str, Any]:
+    """What would run, for --json."""
+    config, scheme = prepared.config, prepared.scheme()
+    return {
+        "job": config.name,
+        "backend": config.cluster.backend,
+        "scheme": config.scheme.name,
+        "params": dict(prepared.params),
+        "workers": scheme.workers,
+        "delay": scheme.delay,
+        "rounds": scheme.rounds,
+        "jobs": scheme.jobs,
+        "models": [plan.name for plan in prepared.models],
+        "steps": prepared.plan.steps,
+        "rows": prepared.train.rows,
+        "batch_size": prepared.order.batch_size,
+        "chunks": len(scheme.chunk_sizes),
+    }
+
+
 def estimate_job(prepared: Prepared, prices: Prices, named: str | None = None) -> Estimate | str:
     """The estimate; or why there is none, when the run would stop under these delays. `named`: a profile's file or a
     generator's name, instead of what the backend suggests.
