@@ -28,9 +28,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks.aiohttp_fleet import AiohttpFleet
+from benchmarks.boto3_fleet import Boto3Fleet
 from benchmarks.light_lambda import RUN, Requests, invocations, light_lambda
 from benchmarks.peers import PEERS, peers_python, time_of
-from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.fleets.calling import Function, request_body
 from gradmux.orchestrator.fleets.http_dial import allow_descriptors
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet

@@ -20,11 +20,11 @@ from typing import Any
 import botocore.session
 from msgspec import structs
 
+from benchmarks.boto3_fleet import Boto3Fleet
 from benchmarks.light_lambda import RUN, Requests, invocations
 from gradmux.infra.local import Emulator, EmulatorConfig
 from gradmux.lambda_worker.contract import Request
 from gradmux.orchestrator.aws import new_session
-from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.fleets.calling import Function
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.ports import Invocation
@@ -51,7 +51,7 @@ class SizedRequests(Requests):
 def session_of(emulator: Emulator) -> botocore.session.Session:
     session = new_session()
     session.set_config_variable("region", emulator.config.region)
-    session.set_credentials("local", "local")
+    session.set_credentials(emulator.secret.access_key, emulator.secret.secret_key)
     return session
 
 

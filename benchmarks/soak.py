@@ -29,6 +29,7 @@ from typing import Any
 import psutil
 
 from gradmux.infra.local import AdminClient, EmulatorError
+from gradmux.infra.local.secret import Secret
 from gradmux.orchestrator.disk import write_whole
 from gradmux.orchestrator.record import Header, read_record
 from gradmux.orchestrator.runs.history import DONE, read_history
@@ -285,8 +286,9 @@ class Watch:
         if life is None or life.place is None or life.place.own.get("lambda_url") is None:
             return
         ports = [int(str(url).rpartition(":")[2]) for url in (life.place.own["lambda_url"], life.place.own["s3_url"])]
+        secret = Secret(*life.place.own.get("access", ("", "")))
         try:
-            faults = AdminClient(ports[0], ports[1], timeout_s=2.0).statistics()["faults"]
+            faults = AdminClient(ports[0], ports[1], secret, timeout_s=2.0).statistics()["faults"]
             io = psutil.Process(life.pid).io_counters()
         except (EmulatorError, psutil.Error, ValueError):
             return

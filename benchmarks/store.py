@@ -18,8 +18,11 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import botocore.session
 
 from benchmarks.peers import peers_python, run_program
 from gradmux.infra.closed_session import closed_session
@@ -36,6 +39,19 @@ MOST_SHARE = 0.5
 Costs = dict[str, tuple[float, float]]
 """operation -> (wall time, processor time) of one request in microseconds, each the best of all rounds"""
 
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """An S3 and the key to it."""
+
+    url: str
+    access_key: str
+    secret_key: str
+
+    def session(self) -> botocore.session.Session:
+        return closed_session(REGION, self.access_key, self.secret_key)
+
+
 AIOBOTOCORE = """
 import asyncio, json, resource, time
 from aiobotocore.config import AioConfig
@@ -49,8 +65,8 @@ async def main():
     config = AioConfig(s3={{"addressing_style": "path"}}, max_pool_connections={at_once},
         request_checksum_calculation="when_required", response_checksum_validation="when_required")
     data, part, found = bytes({size}), {size} // {parts}, {{}}
-    async with get_session().create_client("s3", endpoint_url="{url}", region_name="{region}", config=config,
-            aws_access_key_id="local", aws_secret_access_key="local") as client:
+    async with get_session().create_client("s3", endpoint_url="{where.url}", region_name="{region}", config=config,
+            aws_access_key_id="{where.access_key}", aws_secret_access_key="{where.secret_key}") as client:
         async def put(key):
             await client.put_object(Bucket="{bucket}", Key=key, Body=data)
         async def get(key):
@@ -75,20 +91,20 @@ asyncio.run(main())
 """
 
 
-def operations(kind: str, url: str, size: int) -> dict[str, Callable[[str], Any]]:
+def operations(kind: str, where: Where, size: int) -> dict[str, Callable[[str], Any]]:
     """What one client does with one key."""
     part, data = size // PARTS, bytes(size)
     if kind == "ours":
         from gradmux.orchestrator.store import S3Store
 
-        store = S3Store(BUCKET, endpoint_url=url, session=closed_session(REGION))
+        store = S3Store(BUCKET, endpoint_url=where.url, session=where.session())
         return {
             "put": lambda key: store.put(key, data),
             "get": store.get,
             "view": store.view,
             "get_range": lambda key: store.get_range(key, part, 2 * part),
         }
-    client = boto3_client(url)
+    client = boto3_client(where)
 
     def whole(key: str) -> bytes:
         body: bytes = client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
@@ -103,22 +119,22 @@ def operations(kind: str, url: str, size: int) -> dict[str, Callable[[str], Any]
     }
 
 
-def boto3_client(url: str) -> Any:
+def boto3_client(where: Where) -> Any:
     """A stock client with as many connections as are used."""
     import boto3
     from botocore.config import Config
 
     plain: Any = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
     config = Config(max_pool_connections=max(AT_ONCE.values()), **plain)
-    return boto3.Session(botocore_session=closed_session(REGION)).client("s3", endpoint_url=url, config=config)
+    return boto3.Session(botocore_session=where.session()).client("s3", endpoint_url=where.url, config=config)
 
 
-def measure(kind: str, url: str, size: int, rounds: int) -> Costs:
+def measure(kind: str, where: Where, size: int, rounds: int) -> Costs:
     """In this process, which should be a fresh one."""
     keys = [f"{kind}/{index}" for index in range(COUNTS[size])]
     found: Costs = {}
     with ThreadPoolExecutor(AT_ONCE[size]) as threads:
-        for name, use in operations(kind, url, size).items():
+        for name, use in operations(kind, where, size).items():
             costs = []
             for _ in range(rounds):
                 began_s, spent_s = time.perf_counter(), processor_s()
@@ -136,26 +152,26 @@ def processor_s() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-def apart(kind: str, url: str, size: int, rounds: int) -> Costs:
+def apart(kind: str, where: Where, size: int, rounds: int) -> Costs:
     """`measure` in a fresh process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(measure, (kind, url, size, rounds))
+        return pool.apply(measure, (kind, where, size, rounds))
 
 
-def aiobotocores(url: str, size: int, rounds: int, python: Path) -> Costs | str:
+def aiobotocores(where: Where, size: int, rounds: int, python: Path) -> Costs | str:
     """The same with aiobotocore, or why not."""
     program = AIOBOTOCORE.format(
-        url=url, size=size, rounds=rounds, bucket=BUCKET, region=REGION, parts=PARTS, count=COUNTS[size],
+        where=where, size=size, rounds=rounds, bucket=BUCKET, region=REGION, parts=PARTS, count=COUNTS[size],
         at_once=AT_ONCE[size],
     )  # fmt: skip
     said, trouble = run_program(program, "found", python)
     return trouble if said is None else json.loads(said)
 
 
-def compare(url: str, size: int, rounds: int, python: Path) -> float:
+def compare(where: Where, size: int, rounds: int, python: Path) -> float:
     """Prints the clients side by side; the largest share of boto3's processor time that ours takes."""
-    costs: dict[str, Costs | str] = {kind: apart(kind, url, size, rounds) for kind in ("ours", "boto3")}
-    costs["aiobotocore"] = aiobotocores(url, size, rounds, python)
+    costs: dict[str, Costs | str] = {kind: apart(kind, where, size, rounds) for kind in ("ours", "boto3")}
+    costs["aiobotocore"] = aiobotocores(where, size, rounds, python)
     peer = costs["boto3"]
     assert not isinstance(peer, str)
     for kind, found in costs.items():
@@ -178,8 +194,9 @@ def main() -> int:
     settings = EmulatorConfig(handler="benchmarks.handlers:answer", preload=("benchmarks.handlers",))
     print(f"{'bytes':>9} {'client':12} {'request':10} {'wall, us':>12} {'CPU, us':>12} {'of boto3':>9}")
     with Emulator(settings) as emulator:
-        boto3_client(emulator.s3_endpoint).create_bucket(Bucket=BUCKET)
-        shares = {size: compare(emulator.s3_endpoint, size, arguments.rounds, arguments.peers) for size in COUNTS}
+        where = Where(emulator.s3_endpoint, emulator.secret.access_key, emulator.secret.secret_key)
+        boto3_client(where).create_bucket(Bucket=BUCKET)
+        shares = {size: compare(where, size, arguments.rounds, arguments.peers) for size in COUNTS}
     if shares[SMALL] > MOST_SHARE:
         print(f"MISSED: a small object costs {shares[SMALL]:.2f} of boto3's processor time, not {MOST_SHARE}")
     return shares[SMALL] > MOST_SHARE

@@ -29,6 +29,7 @@ COMMANDS = (
     "resume",
     "results",
     "cost",
+    "replay",
     "replay-task",
     "probe",
     "simulate",

@@ -9,8 +9,8 @@ from botocore.config import Config
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 
 
-def closed_session(region: str) -> botocore.session.Session:
-    """Reads no AWS file, AWS variable or proxy; its credentials are made up."""
+def closed_session(region: str, access_key: str = "none", secret_key: str = "none") -> botocore.session.Session:
+    """Reads no AWS file, AWS variable or proxy; its credentials are those of an emulator, which no account knows."""
     silent = {
         name: (in_file, None, default, cast)
         for name, (in_file, _, default, cast) in BOTOCORE_DEFAUT_SESSION_VARIABLES.items()
@@ -23,6 +23,6 @@ def closed_session(region: str) -> botocore.session.Session:
         "region": ("region", None, region, None),
     }
     session = botocore.session.Session(session_vars={**silent, **nothing})
-    session.set_credentials("local", "local", "local")
+    session.set_credentials(access_key, secret_key)
     session.set_default_client_config(Config(proxies={}))
     return session

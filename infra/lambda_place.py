@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import botocore.session
 
@@ -45,6 +45,8 @@ class LambdaPlace:
     """None: as AWS's own tools find it"""
     billed: Billed = UNKNOWN
     ended: Callable[[], str] = str
+    access: tuple[str, ...] = field(default=(), repr=False)
+    """key id and secret that are good for this place alone; empty: the user's own credentials, which are not noted"""
 
     @property
     def root(self) -> str:
@@ -61,7 +63,8 @@ class LambdaPlace:
 
     def note(self) -> PlaceNote:
         own = {name: getattr(self, name) for name in ("bucket", "function", "lambda_url", "s3_url")}
-        return PlaceNote(self.backend, self.timeout_s, self.billed, own)
+        access = {"access": list(self.access)} if self.access else {}
+        return PlaceNote(self.backend, self.timeout_s, self.billed, own | access)
 
     def store(self) -> S3Store:
         return S3Store(self.bucket, endpoint_url=self.s3_url, session=self.session(), patience_s=CLIENT_PATIENCE_S)

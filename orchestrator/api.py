@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.errors import ConfigError
@@ -28,6 +29,9 @@ __all__ = ["Job", "Materials", "Model", "Trained", "train"]
 
 PAIR = 2
 
+Maker: TypeAlias = "str | Callable[..., Any]"
+"""A class by name, or a class or function of your own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -38,10 +42,14 @@ class Model:
     """a function that returns the nn.Module, or "module:function" """
     args: Mapping[str, Any] = field(default_factory=dict)
     """its keyword arguments: JSON values"""
-    optimizer: str | tuple[str, Mapping[str, Any]] = "SGD"
-    """a class of torch.optim by name, with its arguments: ("Adam", {"lr": 1e-3})"""
-    scheduler: str | tuple[str, Mapping[str, Any]] | None = None
-    """a class of torch.optim.lr_scheduler in the same way, stepped after every step of the optimizer"""
+    optimizer: Maker | tuple[Maker, Mapping[str, Any]] = "SGD"
+    """a class of torch.optim by name, with its arguments: ("Adam", {"lr": 1e-3}); or a class or function of your own,
+    called with the parameters, or with the model if its first argument is called `model`; `groups` as in a job file"""
+    scheduler: Maker | tuple[Maker, Mapping[str, Any]] | None = None
+    """a class of torch.optim.lr_scheduler in the same way, WarmupCosine, or your own, called with the optimizer; it is
+    stepped after every step of the optimizer; functions may be among the arguments"""
+    ema: float | None = None
+    """decay of a moving average of the weights, for each step"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +70,8 @@ class Job:
     """of parameters and gradients"""
     clip_norm: float | None = None
     """largest norm of a gradient, as torch's clip_grad_norm_"""
+    clip_value: float | None = None
+    """largest absolute value of its elements, as torch's clip_grad_value_"""
     checkpoint_every: int = 20
     """steps of one model between checkpoints; 0: only at the end"""
     name: str = "job"
@@ -110,6 +120,8 @@ class Job:
         """What a job file cannot hold."""
         return Materials(
             factories={m.name: m.factory for m in self.models if not isinstance(m.factory, str)},
+            optimizers={m.name: own for m in self.models if (own := _own_optimizer(m)) is not None},
+            schedulers={m.name: own for m in self.models if (own := _own_scheduler(m)) is not None},
             loss=None if isinstance(self.loss, str) else self.loss,
             train=_arrays(self.data, "data"),
             eval=_arrays(self.eval_data, "eval_data"),
@@ -124,7 +136,7 @@ class Job:
         return {**self.parameters, **_present(**own), "name": self.scheme, "approximate": self.approximate}
 
 
-_TRAINING_FIELDS = ("steps", "seed", "dtype", "clip_norm", "checkpoint_every")
+_TRAINING_FIELDS = ("steps", "seed", "dtype", "clip_norm", "clip_value", "checkpoint_every")
 _SCHEME_FIELDS = ("stragglers", "burst", "window", "max_stragglers", "responses", "code", "wait", "mu", "deadline_s")
 
 
@@ -169,14 +181,59 @@ def _model(model: Model) -> dict[str, Any]:
         "name": model.name,
         "factory": _code_name(model.factory, "factory"),
         "args": dict(model.args),
-        "optimizer": _named_class(model.optimizer),
+        "optimizer": _named_class(model.optimizer, "optimizer"),
+        **_present(ema=model.ema),
     }
-    return described if model.scheduler is None else {**described, "scheduler": _named_class(model.scheduler)}
+    if model.scheduler is None:
+        return described
+    return {**described, "scheduler": _named_class(model.scheduler, "scheduler")}
 
 
-def _named_class(given: str | tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
-    name, arguments = (given, {}) if isinstance(given, str) else given
-    return {**arguments, "name": name}
+def _own_optimizer(model: Model) -> Callable[..., Any] | None:
+    maker, _ = _with_arguments(model.optimizer)
+    return None if isinstance(maker, str) else maker
+
+
+def _own_scheduler(model: Model) -> Callable[..., Any] | None:
+    """The scheduler with its arguments, when there is a function among all that: it takes the optimizer alone."""
+    if model.scheduler is None:
+        return None
+    maker, arguments = _with_arguments(model.scheduler)
+    if isinstance(maker, str) and not _has_function(arguments):
+        return None
+    from gradmux.lambda_worker.schedules import make_scheduler
+
+    return partial(make_scheduler, maker, arguments)
+
+
+def _with_arguments(given: Maker | tuple[Maker, Mapping[str, Any]]) -> tuple[Maker, Mapping[str, Any]]:
+    """The class or function, and its arguments; torch's own classes by name."""
+    maker, arguments = given if isinstance(given, tuple) else (given, {})
+    if not isinstance(maker, str) and (getattr(maker, "__module__", None) or "").startswith("torch.optim"):
+        maker = maker.__name__
+    return maker, arguments
+
+
+def _has_function(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_has_function(inner) for inner in value.values())
+    return any(map(_has_function, value)) if isinstance(value, list | tuple) else callable(value)
+
+
+def _named_class(given: Maker | tuple[Maker, Mapping[str, Any]], role: str) -> dict[str, Any]:
+    maker, arguments = _with_arguments(given)
+    if role == "optimizer" and _has_function(arguments):
+        raise ConfigError("Job: a function among the arguments of an optimizer: bind it by functools.partial")
+    return {**_described(arguments), "name": _code_name(maker, role)}
+
+
+def _described(value: Any) -> Any:
+    """The same as JSON has it: functions by name."""
+    if isinstance(value, Mapping):
+        return {key: _described(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_described(inner) for inner in value]
+    return _code_name(value, "function") if callable(value) else value
 
 
 def _code_name(code: Callable[..., Any] | str, role: str) -> str:

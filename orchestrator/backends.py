@@ -87,7 +87,7 @@ class PlaceNote:
     """how long an invocation can still run when its client is gone"""
     billed: Billed = Billed()
     own: Mapping[str, Any] = field(default_factory=dict)
-    """what the backend wants to find in it again: JSON values, no secrets"""
+    """what the backend wants to find in it again: JSON values; of secrets only one that is good for this place alone"""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:

@@ -150,6 +150,14 @@ class TrainingConfig(Section):
     """how gradients travel: as they were computed (float64 where a code needs that), or scaled to half the bytes"""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """largest Euclidean norm of a gradient; a longer one is shortened to it, as torch's clip_grad_norm_ does"""
+    clip_value: Annotated[float, Field(gt=0)] | None = None
+    """largest absolute value of an element of a gradient; larger ones become it, as torch's clip_grad_value_ does"""
+
+    @model_validator(mode="after")
+    def _clips_once(self) -> Self:
+        if self.clip_norm is not None and self.clip_value is not None:
+            raise ValueError("clip_norm and clip_value do not go together: give one of them")
+        return self
 
 
 class NamedClass(Section):
@@ -166,6 +174,38 @@ class NamedClass(Section):
         return dict(self.__pydantic_extra__ or {})
 
 
+class GroupConfig(Section):
+    """Parameters that the optimizer treats in their own way; one belongs to the first group that it fits."""
+
+    model_config = ConfigDict(extra="allow")
+
+    names: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """patterns of parameter names, as the module has them: ["*.bias"]"""
+    layers: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """patterns of the classes of layers: ["*Norm*"]; every other key is an option of the optimizer, as
+    weight_decay = 0.0"""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The optimizer's options for this group."""
+        return dict(self.__pydantic_extra__ or {})
+
+    @model_validator(mode="after")
+    def _says_which(self) -> Self:
+        if not (self.names or self.layers):
+            raise ValueError('needs names or layers, patterns of the parameters that it is for: names = ["*.bias"]')
+        if not self.arguments:
+            raise ValueError("sets no option of the optimizer, for example weight_decay = 0.0")
+        return self
+
+
+class OptimizerConfig(NamedClass):
+    """An optimizer by name, with its arguments beside it."""
+
+    groups: Annotated[tuple[GroupConfig, ...], Field(strict=False)] = ()
+    """parameters with other options: [{ names = ["*.bias"], layers = ["*Norm*"], weight_decay = 0.0 }]"""
+
+
 class ModelConfig(Section):
     """One model: how to make it and how to step it."""
 
@@ -175,10 +215,14 @@ class ModelConfig(Section):
     """ "module:function" returning an nn.Module; the module is looked for beside the job file first"""
     args: dict[str, Any] = Field(default_factory=dict)
     """keyword arguments of the factory"""
-    optimizer: NamedClass = NamedClass(name="SGD")
-    """a class of torch.optim with its arguments: { name = "Adam", lr = 1e-3 }"""
+    optimizer: OptimizerConfig = OptimizerConfig(name="SGD")
+    """a class of torch.optim with its arguments, { name = "Adam", lr = 1e-3 }, or your own, "module:name": it is called
+    with the parameters, or with the model if its first argument is called model"""
     scheduler: NamedClass | None = None
-    """a class of torch.optim.lr_scheduler in the same way, stepped after every step of the optimizer"""
+    """a class of torch.optim.lr_scheduler in the same way, WarmupCosine, or your own, called with the optimizer; it is
+    stepped after every step of the optimizer"""
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """decay, for each step, of a moving average of the weights, which is saved and evaluated beside them: 0.999"""
 
 
 class JobConfig(Section):

@@ -14,7 +14,7 @@ from typing import Any
 from gradmux.orchestrator import record as rec
 from gradmux.orchestrator.errors import GradmuxError, RunStopped, SchemeFault
 from gradmux.orchestrator.held import Held
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import Plan
 from gradmux.orchestrator.ports import Arrival, Fleet, Trainer
 from gradmux.orchestrator.rounds import Close, Decode, Rounds, Send
 from gradmux.orchestrator.schemes.scheme import Decoding, Key
@@ -42,6 +42,7 @@ class RunSummary:
 class _Since:
     """What happened since the last line of the record."""
 
+    begun: list[rec.Begun] = field(default_factory=list)
     sent: list[rec.Sent] = field(default_factory=list)
     arrivals: list[rec.Heard] = field(default_factory=list)
     decoded: list[rec.Decoded] = field(default_factory=list)
@@ -53,7 +54,7 @@ class Loop:
     def __init__(
         self,
         *,
-        plan: JobPlan,
+        plan: Plan,
         rounds: Rounds,
         fleet: Fleet,
         trainer: Trainer,
@@ -205,6 +206,7 @@ class Loop:
         for job in sorted({task.job for call in calls for task in call.slots if task is not None}):
             if job not in self._published:
                 self._published.add(job)
+                self._since.begun.append(rec.begun(job, self._plan.job(job)))
                 self._trainer.publish(job)
         at_s = self._fleet.invoke(calls)
         self._start_s = at_s if self._start_s is None else self._start_s
@@ -230,8 +232,9 @@ class Loop:
     def _decoded(self, job: int, decoding: Decoding, told: Any) -> rec.Decoded:
         return rec.Decoded(
             job=job,
-            model=self._plan.model(job),
-            step=self._plan.step(job),
+            model=self._plan.job(job).model,
+            step=self._plan.job(job).first,
+            steps=self._plan.job(job).steps,
             at_s=self._fleet.now(),
             results=len(decoding.weights),
             weights_crc=rec.weights_crc(decoding),
@@ -260,6 +263,7 @@ class Loop:
             sent=tuple(since.sent),
             arrivals=tuple(since.arrivals),
             asked=tuple(self._asked()),
+            begun=tuple(since.begun),
         )
 
     def _retire(self, close: Close) -> None:
@@ -292,6 +296,7 @@ class Loop:
                 tuple(since.sent),
                 self._beside_since(),
                 tuple(self._cpus()),
+                tuple(since.begun),
             )
         )
 

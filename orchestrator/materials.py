@@ -20,6 +20,10 @@ class Materials:
 
     factories: Mapping[str, Factory] = field(default_factory=dict)
     """model name -> factory"""
+    optimizers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """model name -> the user's own class or function"""
+    schedulers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """model name -> the user's own, complete with its arguments: it takes the optimizer alone"""
     loss: Callable[..., Any] | None = None
     train: Arrays | None = None
     eval: Arrays | None = None

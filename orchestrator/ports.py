@@ -184,7 +184,7 @@ class ModelState:
     weights: bytes
     """safetensors: what `safetensors.torch.load_model` takes; a tied tensor once, under its first name"""
     progress: bytes
-    """optimizer and scheduler, by torch.save"""
+    """optimizer, scheduler and average: `lambda_worker/state.py`"""
 
 
 class Trainer(Protocol):

@@ -6,10 +6,12 @@ Knows job arithmetic alone; capacity and closing are `rounds.py`'s business.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Set
+from collections.abc import Callable, Set
+from dataclasses import replace
 from typing import Protocol
 
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
+from gradmux.orchestrator.schemes.checked import Checked
 
 
 class Readiness(Protocol):
@@ -23,8 +25,8 @@ class Readiness(Protocol):
         """Has every round been handed out?"""
         ...
 
-    def shorten(self) -> int:
-        """Hands out no further step of any model than one that was handed out already; how many steps that makes."""
+    def shorten(self) -> Plan:
+        """Hands out no further step of any model than one that was handed out already; the plan from now on."""
         ...
 
 
@@ -47,11 +49,11 @@ class InOrder:
     def done(self, stepped: Set[int]) -> bool:
         return self._next >= self._rounds
 
-    def shorten(self) -> int:
+    def shorten(self) -> JobPlan:
         """For schemes without delay, whose rounds are jobs."""
-        steps = self._plan.step(max(self._next - 1, 0)) + 1
-        self._rounds = min(self._rounds, self._plan.models * steps - self._plan.first)
-        return steps
+        self._plan = replace(self._plan, steps=self._plan.step(max(self._next - 1, 0)) + 1)
+        self._rounds = min(self._rounds, self._plan.jobs)
+        return self._plan
 
 
 class AsReady:
@@ -76,13 +78,43 @@ class AsReady:
     def done(self, stepped: Set[int]) -> bool:
         return not any(self._queues)
 
-    def shorten(self) -> int:
+    def shorten(self) -> JobPlan:
         """Models that lag behind still get as far as the one that leads."""
-        steps = self._plan.step(self._last) + 1
-        jobs = self._plan.models * steps - self._plan.first
-        self._queues = [deque(job for job in queue if job < jobs) for queue in self._queues]
-        return steps
+        self._plan = replace(self._plan, steps=self._plan.step(self._last) + 1)
+        self._queues = [deque(job for job in queue if job < self._plan.jobs) for queue in self._queues]
+        return self._plan
 
     def _has_weights(self, job: int, stepped: Set[int]) -> bool:
         before = self._plan.predecessor(job)
         return before is None or before in stepped
+
+
+class AsChosen:
+    """The same over an open plan: round t is the t-th job that is dispatched, and begins then."""
+
+    def __init__(self, plan: OpenPlan, stretch: Callable[[int, int], int]) -> None:
+        """`stretch`: how many steps the job has that begins now, of (model, steps that it still has to make)."""
+        self._plan, self._stretch = plan, stretch
+
+    def take(self, stepped: Set[int], open_rounds: bool) -> int | None:
+        ready = self._plan.ready(stepped)
+        if not ready:
+            return None
+        return self._plan.begin(ready[0], self._stretch(ready[0], self._plan.left(ready[0])))
+
+    def done(self, stepped: Set[int]) -> bool:
+        return not any(self._plan.left(model) for model in range(self._plan.models))
+
+    def shorten(self) -> OpenPlan:
+        self._plan.shorten()
+        return self._plan
+
+
+def readiness_of(plan: Plan, scheme: Checked, already: Set[int]) -> Readiness:
+    """How the rounds of this scheme follow each other. `already`: as for `Rounds`."""
+    if isinstance(plan, OpenPlan):
+        assert scheme.overlapping, "only rounds that do not wait for each other can be jobs in any order"
+        assert not already, "an open plan begins with what is not done"
+        return AsChosen(plan, scheme.stretch)
+    assert isinstance(plan, JobPlan)
+    return AsReady(plan, already) if scheme.overlapping else InOrder(plan, scheme.rounds)

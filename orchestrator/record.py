@@ -18,6 +18,7 @@ from zlib import crc32
 
 from gradmux.orchestrator.disk import DISK, Disk, GrowingFile
 from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.jobs import Job
 from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
 from gradmux.orchestrator.schemes.scheme import Decoding
 
@@ -75,6 +76,17 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A job that was dispatched for the first time: from then on it is these steps of this model."""
+
+    job: int
+    model: int
+    step: int
+    """the first"""
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
     """One job's decode and what the step told."""
 
@@ -93,6 +105,8 @@ class Decoded:
     count: int
     correct: int
     gradient_norm: float
+    steps: int = 1
+    """made at once, from `step` on"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +141,8 @@ class RoundLine:
     """lazy schemes: what the scheme asked about weights and gradients, and the answers, in order"""
     beside: Beside = Beside()
     """since the line before"""
+    begun: tuple[Begun, ...] = ()
+    """since the line before, in the order of `sent`; not in records of older versions"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +160,7 @@ class EndLine:
     beside: Beside = Beside()
     cpus: tuple[str, ...] = ()
     """models of the processors that workers had: results differ a little between them"""
+    begun: tuple[Begun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +239,7 @@ def encode_line(line: Line) -> str:
     """One line of JSON, floats in full; arrivals and sends as plain lists without their field names."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(line, cls))
     fields = {name: getattr(line, name) for name in line.__slots__}
-    for name in ("sent", "arrivals"):
+    for name in ("sent", "arrivals", "begun"):
         if name in fields:
             fields[name] = [[getattr(item, f) for f in item.__slots__] for item in fields[name]]
     if "decoded" in fields:
@@ -242,6 +259,7 @@ def decode_line(text: str, where: str = "record") -> Line:
             fields["decoded"] = tuple(Decoded(**item) for item in fields["decoded"])
             fields["sent"] = tuple(_sent(item) for item in fields.get("sent", ()))
             fields["beside"] = Beside(*fields.get("beside", ()))
+            fields["begun"] = tuple(Begun(*item) for item in fields.get("begun", ()))
         if cls is EndLine:
             fields["cpus"] = tuple(map(str, fields.get("cpus", ())))
         if cls is RoundLine:
@@ -289,6 +307,11 @@ def heard(arrival: Arrival) -> Heard:
         cold=arrival.cold,
         error=arrival.error,
     )
+
+
+def begun(number: int, job: Job) -> Begun:
+    """The recordable form of a job."""
+    return Begun(number, job.model, job.first, job.steps)
 
 
 def sent(invocations: Sequence[Invocation], at_s: float) -> list[Sent]:

@@ -23,7 +23,8 @@ class ModelResult:
     train_loss: float | None
     """mean over the last batch; None when the record of it was lost"""
     eval: Mapping[str, float]
-    """`loss` and, for classifiers, `accuracy` on the evaluation rows; empty without such rows"""
+    """`loss` and, for classifiers, `accuracy` on the evaluation rows; `ema_loss` and `ema_accuracy` of the average of
+    the weights, where there is one; empty without such rows"""
     checkpoint: Path
     """its weights: safetensors"""
 
@@ -91,6 +92,8 @@ class Trained(Mapping[str, "nn.Module"]):
 
     run: RunResult
     modules: Mapping[str, nn.Module]
+    averages: Mapping[str, nn.Module] = field(default_factory=dict)
+    """modules of their own with the moving average of the weights, of models with `ema`"""
 
     def __getitem__(self, name: str) -> nn.Module:
         return self.modules[name]

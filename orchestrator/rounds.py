@@ -11,14 +11,14 @@ its model is ready and capacity allows. Read next: `loop.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from gradmux.orchestrator.errors import ConfigError, DeadlinePassed, SchemeFault, TaskFailed
-from gradmux.orchestrator.jobs import JobPlan, require_models
+from gradmux.orchestrator.jobs import Plan, require_models
 from gradmux.orchestrator.policies import Limits, Mu, WaitPolicy
 from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
-from gradmux.orchestrator.readiness import AsReady, InOrder, Readiness
+from gradmux.orchestrator.readiness import readiness_of
 from gradmux.orchestrator.round_state import RoundState
 from gradmux.orchestrator.schemes.asks import Call
 from gradmux.orchestrator.schemes.checked import Checked
@@ -65,7 +65,7 @@ class Rounds:
     def __init__(
         self,
         scheme: Scheme,
-        plan: JobPlan,
+        plan: Plan,
         policy: WaitPolicy,
         limits: Limits,
         *,
@@ -86,7 +86,7 @@ class Rounds:
             )
         self._scheme, self._plan, self._policy, self._limits, self._epoch = scheme, plan, policy, limits, epoch
         self._last_round = -1
-        self._ready: Readiness = AsReady(plan, already) if scheme.overlapping else InOrder(plan, scheme.rounds)
+        self._ready = readiness_of(plan, scheme, already)
         self._model = scheme.straggler_model(policy.straggler_model) if isinstance(policy, Mu) else None
         self._now = 0.0
         self._rounds: dict[int, RoundState] = {}
@@ -151,13 +151,13 @@ class Rounds:
         """The gradient of `job` was applied: the next job of its model may start."""
         self._stepped.add(job)
 
-    def shorten(self) -> JobPlan:
+    def shorten(self) -> Plan:
         """Ends the run early, at the furthest step that any model has begun; the plan from now on.
 
         Nothing changes for a scheme with a delay, whose tasks of a job are spread over rounds that it has planned.
         """
         if self._scheme.delay == 0:
-            self._plan = replace(self._plan, steps=self._ready.shorten())
+            self._plan = self._ready.shorten()
             self._look = True
         return self._plan
 
@@ -427,7 +427,7 @@ class Rounds:
         self._scheme.fault(self._last_round, f"it has no more rounds, but job {missing[0]} is not decoded")
 
 
-def _checked(scheme: Scheme, plan: JobPlan) -> Checked:
+def _checked(scheme: Scheme, plan: Plan) -> Checked:
     """Raises: SchemeFault, no worker having been invoked."""
     try:
         return Checked.of(scheme, plan.model)

@@ -7,10 +7,10 @@ may be ahead. Read next: `checkpoints.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import JobPlan, OpenPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,23 @@ class Start:
         return len(self.already) == self.plan.jobs
 
 
-def start_after(done: Sequence[int], steps: int) -> Start:
-    """The start after `done` steps of each model, out of `steps`."""
-    models = len(done)
-    assert all(0 <= each <= steps for each in done), f"{done} of {steps} steps"
-    first = min((count * models + model for model, count in enumerate(done) if count < steps), default=models * steps)
-    applied = (step * models + model for model, count in enumerate(done) for step in range(count))
+def start_after(done: Sequence[int], steps: int, dropped: Set[int] = frozenset()) -> Start:
+    """The start after `done` steps of each model, out of `steps`; models that are `dropped` make no more.
+
+    `steps` may be more than the run had before. Models that have joined have `done` 0.
+    """
+    members = tuple(model for model in range(len(done)) if model not in dropped)
+    counts, models = [done[model] for model in members], len(members)
+    assert all(0 <= each <= steps for each in counts), f"{counts} of {steps} steps"
+    first = min((count * models + turn for turn, count in enumerate(counts) if count < steps), default=models * steps)
+    applied = (step * models + turn for turn, count in enumerate(counts) for step in range(count))
     already = frozenset(job - first for job in applied if job > first)
-    return Start(JobPlan(models=models, steps=steps, first=first), already)
+    return Start(JobPlan(models, steps, first, members if dropped else ()), already)
+
+
+def open_after(done: Sequence[int], ends: Sequence[int]) -> OpenPlan:
+    """The same where jobs are chosen as they are dispatched, and each model has an end of its own.
+
+    A model that was dropped or has ended makes no more, wherever its end was.
+    """
+    return OpenPlan(done, [max(each) for each in zip(done, ends, strict=True)])

@@ -21,7 +21,9 @@ SECTIONS = (
     ("[data]", "DataConfig"),
     ("[training]", "TrainingConfig"),
     ("[[models]]", "ModelConfig"),
-    ("optimizer and scheduler of a model", "NamedClass"),
+    ("optimizer of a model", "OptimizerConfig"),
+    ("groups of an optimizer", "GroupConfig"),
+    ("scheduler of a model", "NamedClass"),
     *((f"[{name}]", kind.__name__) for each in installed_backends() for name, kind in each.sections.items()),
 )
 NOTES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,10 @@ def up(
     lambda_port: int,
     s3_port: int,
 ) -> None:
-    """Start the emulator, or find it running, and print the variables that lead AWS clients to it."""
+    """Start the emulator, or find it running, and print the line by which a shell reads its variables.
+
+    They lead AWS clients to it, and hold its key, without which it answers nobody: `eval "$(gradmux local up)"`.
+    """
     from gradmux.cli.arguments import parse_faults
     from gradmux.infra.local import EmulatorConfig, detached
     from gradmux.infra.local.backend import delay_plan, emulator_errors, fault_plan
@@ -82,8 +86,7 @@ def up(
     if settings.json:
         print_json(state.to_dict())
         return
-    for name, value in state.environment().items():
-        click.echo(f"export {name}={value}")
+    click.echo(f". {shlex.quote(str(state.environment_file))}")
 
 
 @command("down", example="gradmux local down")
@@ -102,19 +105,21 @@ def down(settings: Settings) -> None:
 
 
 @command("status", example="gradmux local status --json")
+@click.option("--show-secret", is_flag=True, help="Also print the variables with the key that clients sign with.")
 @pass_settings
-def status(settings: Settings) -> None:
+def status(settings: Settings, show_secret: bool) -> None:
     """Tell whether the emulator runs, where, and what it has done so far."""
     from gradmux.infra.local import detached
 
     state = detached.status(settings.home)
     if settings.json:
-        print_json({"running": False} if state is None else state.to_dict())
+        print_json({"running": False} if state is None else state.to_dict(show_secret))
     elif state is None:
         click.echo("No emulator is running; `gradmux local up` starts one.")
     else:
-        document = state.to_dict()
-        told = [(key, str(document[key])) for key in ("pid", "lambda_endpoint", "s3_endpoint")]
+        document = state.to_dict(show_secret)
+        told = [(key, str(document[key])) for key in ("pid", "lambda_endpoint", "s3_endpoint", "environment_file")]
+        told += list(state.environment().items()) if show_secret else []
         told += [(key.replace("_", " "), str(value)) for key, value in document["statistics"].items()]
         stdout().print(facts(told))
 

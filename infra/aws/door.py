@@ -44,9 +44,12 @@ class BotoDoor:
     """AWS through boto3; or, by `closed`, nothing but the endpoints that are given."""
 
     @classmethod
-    def closed(cls, region: str, endpoints: Mapping[str, str]) -> Self:
-        """A door that cannot lead to AWS: it reads no profile, no variable and no credentials of the user's."""
-        return cls(boto3.Session(botocore_session=closed_session(region)), endpoints, open_to_others=False)
+    def closed(cls, region: str, endpoints: Mapping[str, str], *access: str) -> Self:
+        """A door that cannot lead to AWS: it reads no profile, no variable and no credentials of the user's.
+
+        `access`: the key of an emulator, id and secret.
+        """
+        return cls(boto3.Session(botocore_session=closed_session(region, *access)), endpoints, open_to_others=False)
 
     def __init__(
         self, session: boto3.Session, endpoints: Mapping[str, str] | None = None, *, open_to_others: bool = True

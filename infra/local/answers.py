@@ -8,12 +8,29 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from gradmux.infra.local.sigv4 import OTHERS_SKEW_S, Fault, Refusal
 
 SYNC_REQUEST_BYTES = 6_291_456
 EVENT_REQUEST_BYTES = 1_048_576
 RESPONSE_BYTES = 6_291_556
+
+MISMATCH = (
+    "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key "
+    "and signing method. Consult the service documentation for details."
+)
+INVALID_TOKEN = ("UnrecognizedClientException", "The security token included in the request is invalid.")
+NOT_LET_IN: Mapping[Fault, tuple[str, str]] = {
+    Fault.MISSING: ("MissingAuthenticationTokenException", "Missing Authentication Token"),
+    Fault.MALFORMED: ("IncompleteSignatureException", ""),
+    Fault.UNKNOWN_KEY: INVALID_TOKEN,
+    Fault.TOKEN: INVALID_TOKEN,
+}
+"""fault -> AWS's name and text; all others are mismatches"""
 
 ERROR_TYPE = re.compile(rb'"errorType": ?"([^"]*)"')
 
@@ -88,6 +105,36 @@ def service_exception() -> Answer:
 
 def service_unavailable() -> Answer:
     return refusal(503, "ServiceUnavailableException", "Service Unavailable (injected).")
+
+
+def stranger(reason: str) -> Answer:
+    """A request that no client of ours sends."""
+    return refusal(403, "AccessDeniedException", reason)
+
+
+def not_let_in(why: Refusal) -> Answer:
+    """A request that is not signed with the function's own account, in the words of AWS's front end."""
+    name, message = NOT_LET_IN.get(why.fault, ("InvalidSignatureException", MISMATCH))
+    if why.fault is Fault.SKEWED:
+        message = _skewed(why)
+    elif why.fault in (Fault.MALFORMED, Fault.SCOPE):
+        message = why.detail
+    return Answer(403, json.dumps({"message": message}).encode(), error_name=name)
+
+
+def _skewed(why: Refusal) -> str:
+    """AWS tolerates five minutes either way."""
+    now = _stamp(why.now_s)
+    if why.stamp < now:
+        return (
+            f"Signature expired: {why.stamp} is now earlier than {_stamp(why.now_s - OTHERS_SKEW_S)} ({now} - 5 min.)"
+        )
+    limit = _stamp(why.now_s + OTHERS_SKEW_S)
+    return f"Signature not yet current: {why.stamp} is still later than {limit} ({now} + 5 min.)"
+
+
+def _stamp(when_s: float) -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(when_s))
 
 
 def expired_token() -> Answer:

@@ -77,7 +77,7 @@ class LocalBackend:
     def reopen(self, note: PlaceNote) -> StoreClient:
         from gradmux.infra.lambda_place import reopened
 
-        return reopened(note, local_session())
+        return reopened(note, local_session(*note.own.get("access", ())))
 
     def with_faults(self, job: JobConfig, rates: Mapping[str, float]) -> JobConfig:
         """`backends.InjectsFaults`"""
@@ -139,15 +139,17 @@ def local_place(emulator: Emulator) -> LambdaPlace:
         how = emulator.ended()
         return f"the emulator is gone ({how}); a run that is resumed has a new one" if how else ""
 
+    access = (emulator.secret.access_key, emulator.secret.secret_key)
     place = LambdaPlace(
         NAME,
-        local_session,
+        lambda: local_session(*access),
         BUCKET,
         FUNCTION,
         emulator.config.timeout_s,
         emulator.lambda_endpoint,
         emulator.s3_endpoint,
         ended=ended,
+        access=access,
     )
     boto3.Session(botocore_session=place.session()).client("s3", endpoint_url=place.s3_url).create_bucket(Bucket=BUCKET)
     return place
@@ -204,8 +206,8 @@ def fault_plan(rates: Mapping[str, float], *, seed: int) -> FaultPlan:
         raise ConfigError(f"faults: {error}") from error
 
 
-def local_session() -> botocore.session.Session:
-    """Leads to nothing but the endpoints that are given beside it."""
+def local_session(*access: str) -> botocore.session.Session:
+    """Leads to nothing but the endpoints that are given beside it. `access`: an emulator's key id and secret."""
     from gradmux.infra.closed_session import closed_session
 
-    return closed_session(REGION)
+    return closed_session(REGION, *access)

@@ -1,6 +1,6 @@
 """Talks to the admin paths of a running emulator.
 
-Blocking, standard library only. The other side is `admin.py`.
+Blocking. The other side is `admin.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from gradmux.infra.local.errors import EmulatorError
 from gradmux.infra.local.faults import FaultPlan
 from gradmux.infra.local.injection import DelayPlan
 from gradmux.infra.local.names import ADMIN
+from gradmux.infra.local.secret import Secret
+
+NOT_OURS = "the emulator refuses this key: it is another one, or has been started anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class AdminClient:
 
     port: int
     s3_port: int
+    secret: Secret
+    region: str = "us-east-1"
     timeout_s: float = 120.0
 
     def set_delays(self, plan: DelayPlan) -> None:
@@ -53,12 +58,26 @@ class AdminClient:
         sandboxes: list[dict[str, Any]] = self._ask("GET", "sandboxes")["sandboxes"]
         return sandboxes
 
+    def _signed(self, method: str, name: str, body: bytes, port: int) -> dict[str, str]:
+        """The headers of a signed request: our own paths ask for the key as all others do."""
+        from botocore.auth import S3SigV4Auth, SigV4Auth  # slow to import, and most programs have it
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+
+        service, auth = ("s3", S3SigV4Auth) if port == self.s3_port else ("lambda", SigV4Auth)
+        request = AWSRequest(method, f"http://127.0.0.1:{port}{ADMIN}{name}", data=body)
+        request.context["payload_signing_enabled"] = True
+        auth(Credentials(self.secret.access_key, self.secret.secret_key), service, self.region).add_auth(request)
+        return dict(request.headers.items())
+
     def _ask(self, method: str, name: str, body: dict[str, Any] | None = None, port: int = 0) -> dict[str, Any]:
         port = port or self.port
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=self.timeout_s)
         try:
-            connection.request(method, ADMIN + name, None if body is None else json.dumps(body))
-            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+            text = b"" if body is None else json.dumps(body).encode()
+            connection.request(method, ADMIN + name, text, self._signed(method, name, text, port))
+            response = connection.getresponse()
+            answer: dict[str, Any] = json.loads(response.read()) if response.status != 403 else {"error": NOT_OURS}
         except OSError as error:
             raise EmulatorError(f"no emulator answers on port {port}: {error}") from error
         finally:

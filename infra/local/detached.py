@@ -20,9 +20,10 @@ from typing import Any
 
 from gradmux.infra.local.client import AdminClient
 from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.environment import environment_file, make_private, private_opener
 from gradmux.infra.local.errors import EmulatorError
 from gradmux.infra.local.launch import Started, start_server
-from gradmux.infra.local.processes import local_variables, start_time
+from gradmux.infra.local.processes import start_time
 
 STOP_S = 20.0
 
@@ -52,20 +53,29 @@ class State:
     @property
     def admin(self) -> AdminClient:
         """All that can be asked of it beside AWS's API."""
-        return AdminClient(self.started.lambda_port, self.started.s3_port)
+        return AdminClient(
+            self.started.lambda_port, self.started.s3_port, self.started.secret, self.started.config["region"]
+        )
 
     def environment(self) -> dict[str, str]:
         """AWS_* variables for a client, as `Emulator.environment`."""
-        return local_variables(self.started.config["region"], self.lambda_endpoint, self.s3_endpoint)
+        return self.started.environment()
 
-    def to_dict(self) -> dict[str, Any]:
-        """For --json, with what it has done so far."""
+    @property
+    def environment_file(self) -> Path:
+        """The same as a file for shells, which only its owner can read."""
+        return environment_file(state_file(self.home).absolute())
+
+    def to_dict(self, show_secret: bool = False) -> dict[str, Any]:
+        """For people and programs, as JSON: where it is, and what it has done. The key only if asked for."""
+        hidden = () if show_secret else ("AWS_SECRET_ACCESS_KEY",)
         return {
             "running": True,
             "pid": self.pid,
             "lambda_endpoint": self.lambda_endpoint,
             "s3_endpoint": self.s3_endpoint,
-            "environment": self.environment(),
+            "environment_file": str(self.environment_file),
+            "environment": {name: value for name, value in self.environment().items() if name not in hidden},
             "statistics": self.admin.statistics(),
         }
 
@@ -73,6 +83,11 @@ class State:
 def state_file(home: Path) -> Path:
     """Where the state lies."""
     return home / "local.json"
+
+
+def lock_file(home: Path) -> Path:
+    """Held while an emulator is started."""
+    return home / "local.lock"
 
 
 def log_file(home: Path) -> Path:
@@ -103,15 +118,17 @@ def up(home: Path, config: EmulatorConfig) -> State:
 def prepare_home(home: Path) -> None:
     """Makes sure that state and log can lie there. Raises EmulatorError."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        log_file(home).touch()
+        make_private(home)
+        for path in (log_file(home), lock_file(home)):
+            with open(path, "ab", opener=private_opener):
+                pass
     except OSError as error:
         raise EmulatorError(f"nothing can be kept in the home folder {home}: {error.strerror or error}") from error
 
 
 def start(home: Path, config: EmulatorConfig) -> State:
     """A new one, that nobody waits for."""
-    with log_file(home).open("wb+") as log:
+    with open(log_file(home), "wb+", opener=private_opener) as log:
         server, started = start_server(config, log, state_file(home).absolute())
     assert server.stdin is not None
     assert server.stdout is not None
@@ -136,7 +153,7 @@ def down(home: Path) -> bool:
     running = status(home)
     if running is None:
         if state_file(home).exists():
-            state_file(home).unlink(missing_ok=True)
+            forget(home)
         return False
     with contextlib.suppress(ProcessLookupError), process_handle(running.pid) as handle:
         if start_time(running.pid) == running.started.processes["server"][1]:
@@ -144,8 +161,14 @@ def down(home: Path) -> bool:
             if not ended_within(handle, STOP_S):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
                 ended_within(handle, STOP_S)
-    state_file(home).unlink(missing_ok=True)
+    forget(home)
     return True
+
+
+def forget(home: Path) -> None:
+    """Removes what a server that was killed has left."""
+    state_file(home).unlink(missing_ok=True)
+    environment_file(state_file(home)).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -167,6 +190,6 @@ def ended_within(handle: int, seconds: float) -> bool:
 @contextmanager
 def one_at_a_time(home: Path) -> Iterator[None]:
     """Two `up` at once start one emulator."""
-    with (home / "local.lock").open("w") as lock:
+    with open(lock_file(home), "w", opener=private_opener) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -22,7 +22,7 @@ from gradmux.infra.local.errors import EmulatorError
 from gradmux.infra.local.faults import FaultPlan
 from gradmux.infra.local.injection import DelayPlan
 from gradmux.infra.local.launch import Started, start_server, stop_server
-from gradmux.infra.local.processes import local_variables
+from gradmux.infra.local.secret import Secret
 
 
 class Emulator:
@@ -76,11 +76,18 @@ class Emulator:
     @property
     def admin(self) -> AdminClient:
         """All that can be asked of it beside AWS's API."""
-        return AdminClient(self.started.lambda_port, self.started.s3_port)
+        return AdminClient(
+            self.started.lambda_port, self.started.s3_port, self.started.secret, self.started.config["region"]
+        )
 
     def environment(self) -> dict[str, str]:
-        """AWS_* variables for a client: endpoints, dummy credentials, no way to AWS. AWS_PROFILE must not be set."""
-        return local_variables(self.config.region, self.lambda_endpoint, self.s3_endpoint)
+        """AWS_* variables for a client: endpoints, key, no way to AWS. AWS_PROFILE must not be set."""
+        return self.started.environment()
+
+    @property
+    def secret(self) -> Secret:
+        """The key that every request must be signed with."""
+        return self.started.secret
 
     def set_delays(self, plan: DelayPlan) -> None:
         """Replaces the delays of calls from now on."""

@@ -11,7 +11,9 @@ import binascii
 import json
 import uuid
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from functools import lru_cache
+from hashlib import sha256
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from gradmux.infra.local import answers
@@ -23,6 +25,8 @@ from gradmux.infra.local.http_head import Request
 from gradmux.infra.local.http_server import Response
 from gradmux.infra.local.invocation import Invoker
 from gradmux.infra.local.names import ADMIN, LATEST, VERSION, FunctionName, function_arn, parse_name
+from gradmux.infra.local.sigv4 import Signed, Verifier
+from gradmux.infra.local.strangers import stranger
 
 FUNCTIONS = "/2015-03-31/functions/"
 ACCOUNT_SETTINGS = "/2016-08-19/account-settings"
@@ -56,10 +60,14 @@ class Endpoint:
 
     invoker: Invoker
     admin: Admin
+    verifier: Verifier
     background: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def handle(self, request: Request) -> Response:
         """One HTTP request."""
+        refused = self.refused(request)
+        if refused is not None:
+            return refused
         path, method = request.path, request.method
         target = target_of(path)
         if target is not None and target.resource == "invocations" and method == "POST":
@@ -73,6 +81,20 @@ class Endpoint:
         else:
             answer = answers.refusal(404, "UnknownOperationException", f"{method} {path[:80]} is not emulated")
         return response_of(answer, str(uuid.uuid4()))
+
+    def refused(self, request: Request) -> Response | None:
+        """The answer to a request that is not let in: it comes from elsewhere, or is not signed with our key."""
+        if reason := stranger(request.headers):
+            return response_of(answers.stranger(reason), str(uuid.uuid4()))
+        if request.body is None:  # nothing is done with it, whosever it is
+            return response_of(answers.sync_request_too_large(), str(uuid.uuid4()))
+        payload = sha256(request.body).hexdigest()
+        found = self.verifier.check(request.method, request.path, request.headers, payload)
+        if isinstance(found, Signed):
+            return None
+        response = response_of(answers.not_let_in(found), str(uuid.uuid4()))
+        response.headers["Date"] = formatdate(usegmt=True)  # tells a client whose clock is wrong the time
+        return response
 
     async def post(self, request: Request, target: Target) -> Response:
         """Invoke."""
@@ -101,8 +123,7 @@ class Endpoint:
             return version
         if kind not in INVOCATION_TYPES:
             return answers.bad_invocation_type(kind)
-        if payload is None:
-            return answers.sync_request_too_large()
+        assert payload is not None, "refused before"
         if kind == "Event" and len(payload) > answers.EVENT_REQUEST_BYTES:
             return answers.event_request_too_large(len(payload))
         assert target.function is not None

@@ -13,6 +13,7 @@ from gradmux.infra.aws.doctor import Needs, examine_account
 from gradmux.infra.aws.door import BotoDoor, Door
 from gradmux.infra.local import Emulator, EmulatorConfig, detached
 from gradmux.infra.local.backend import BUCKET, REGION, emulator_errors, start_emulator
+from gradmux.infra.local.launch import Started
 from gradmux.orchestrator.backends import Examination
 from gradmux.orchestrator.findings import Finding
 
@@ -28,14 +29,16 @@ def _emulator(asked: Examination) -> Iterator[tuple[Door, str]]:
     """The emulator of `local up` when it is asked for and runs, else one of our own; and the function's name."""
     running = detached.status(asked.home) if asked.service else None
     if running is not None:
-        yield _closed_door(running.lambda_endpoint, running.s3_endpoint), running.started.config["function"]
+        yield _closed_door(running.started), running.started.config["function"]
         return
     with Emulator(EmulatorConfig(warm=1)) if asked.job is None else start_emulator(asked.job) as emulator:
-        yield _closed_door(emulator.lambda_endpoint, emulator.s3_endpoint), emulator.config.function
+        yield _closed_door(emulator.started), emulator.config.function
 
 
-def _closed_door(lambda_url: str, s3_url: str) -> Door:
+def _closed_door(started: Started) -> Door:
     """Leads to the emulator alone; the bucket that jobs use there is made."""
-    door = BotoDoor.closed(REGION, {"lambda": lambda_url, "s3": s3_url, "sts": s3_url})
+    s3_url, secret = started.s3_endpoint, started.secret
+    endpoints = {"lambda": started.lambda_endpoint, "s3": s3_url, "sts": s3_url}
+    door = BotoDoor.closed(REGION, endpoints, secret.access_key, secret.secret_key)
     door.call("s3", "create_bucket", {"Bucket": BUCKET})
     return door

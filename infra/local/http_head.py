@@ -20,7 +20,7 @@ class Request:
     path: str
     """with its query, as sent"""
     headers: dict[str, str]
-    """names in lower case"""
+    """names in lower case; what comes twice is joined by a comma"""
     length: int
     """of the body, bytes"""
     keep_alive: bool
@@ -34,10 +34,11 @@ def parse_head(head: bytes) -> Request:
     lines = head.decode("latin-1").split("\r\n")
     try:
         method, path, version = lines[0].split(" ")
-        headers = {}
+        headers: dict[str, str] = {}
         for line in lines[1:]:
             name, value = line.split(":", 1)
-            headers[name.lower()] = value.strip()
+            name, value = name.lower(), value.strip()
+            headers[name] = f"{headers[name]},{value}" if name in headers else value
         length = int(headers.get("content-length", "0"))
     except ValueError as error:
         raise BadHead("malformed request head") from error

@@ -14,7 +14,8 @@ from typing import IO, Any, Self
 
 from gradmux.infra.local.config import EmulatorConfig
 from gradmux.infra.local.errors import EmulatorError
-from gradmux.infra.local.processes import child_environment, python_module
+from gradmux.infra.local.processes import child_environment, local_variables, python_module
+from gradmux.infra.local.secret import Secret
 
 STOP_S = 15.0
 
@@ -29,12 +30,13 @@ class Started:
     """name -> (pid, start time in clock ticks since boot)"""
     config: dict[str, Any]
     """`EmulatorConfig.identity`"""
+    secret: Secret
 
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> Self:
         """Reads the server's line, or its state file."""
         processes = {name: (pid, started) for name, (pid, started) in said["processes"].items()}
-        return cls(said["lambda_port"], said["s3_port"], processes, said["config"])
+        return cls(said["lambda_port"], said["s3_port"], processes, said["config"], Secret(**said["secret"]))
 
     @property
     def lambda_endpoint(self) -> str:
@@ -46,13 +48,17 @@ class Started:
         """URL of S3, and of every other service that moto knows."""
         return f"http://127.0.0.1:{self.s3_port}"
 
+    def environment(self) -> dict[str, str]:
+        """AWS_* variables for a client: endpoints, key, no way to AWS. AWS_PROFILE must not be set."""
+        return local_variables(self.config["region"], self.lambda_endpoint, self.s3_endpoint, self.secret)
+
 
 def start_server(
     config: EmulatorConfig, log: IO[bytes], state: Path | None = None
 ) -> tuple[subprocess.Popen[bytes], Started]:
     """Starts a server in a session of its own and waits until it is ready. Raises EmulatorError with the reason.
 
-    Its lifeline is the pipe to its standard input; with a state file it needs none.
+    Its lifeline is the pipe to its standard input, where it is also given its key; with a state file it needs none.
     """
     server = subprocess.Popen(
         python_module("gradmux.infra.local.server", *([str(state)] if state else [])),
@@ -76,7 +82,8 @@ def first_words(server: subprocess.Popen[bytes], config: EmulatorConfig) -> dict
     assert server.stdin is not None
     assert server.stdout is not None
     try:
-        server.stdin.write(json.dumps(config.to_json()).encode() + b"\n")
+        told = {"config": config.to_json(), "secret": Secret.make().to_json()}
+        server.stdin.write(json.dumps(told).encode() + b"\n")
         server.stdin.flush()
     except BrokenPipeError:
         return {}

@@ -18,7 +18,9 @@ from gradmux.infra.local.config import EmulatorConfig
 from gradmux.infra.local.errors import EmulatorError
 from gradmux.infra.local.names import LATEST
 from gradmux.infra.local.processes import child_environment, local_variables, python_module
+from gradmux.infra.local.secret import Secret
 from gradmux.infra.local.wire import NOTICE
+from gradmux.orchestrator.training.user_files import places_now
 
 BACKLOG = 4096
 STOP_S = 10.0
@@ -40,17 +42,18 @@ class Parts:
     moto: subprocess.Popen[bytes]
 
 
-def start_parts(config: EmulatorConfig, root: Path, stack: ExitStack) -> Parts:
+def start_parts(config: EmulatorConfig, secret: Secret, root: Path, stack: ExitStack) -> Parts:
     """Binds both ports, then starts both processes; `stack` ends them. Raises EmulatorError for a port in use."""
     lambda_listener = stack.enter_context(bind(config.lambda_port, "the Lambda endpoint"))
     s3_listener = stack.enter_context(bind(config.s3_port, "S3"))
-    variables = worker_variables(config, lambda_listener.getsockname()[1], s3_listener.getsockname()[1])
+    ports = lambda_listener.getsockname()[1], s3_listener.getsockname()[1]
+    variables = worker_variables(config, secret, *ports)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         zygote = start_zygote(config, root, variables, theirs)
     stack.callback(end, zygote)
     stack.enter_context(ours)  # closed before `end`: the zygote takes it as its order to leave
-    moto = start_moto(s3_listener, config)
+    moto = start_moto(s3_listener, config, secret)
     stack.callback(end, moto, at_once=True)
     return Parts(lambda_listener, s3_listener, ours, zygote, moto)
 
@@ -69,10 +72,10 @@ def bind(port: int, what: str) -> socket.socket:
     return listener
 
 
-def worker_variables(config: EmulatorConfig, lambda_port: int, s3_port: int) -> dict[str, str]:
+def worker_variables(config: EmulatorConfig, secret: Secret, lambda_port: int, s3_port: int) -> dict[str, str]:
     """The environment of zygote and workers: Lambda's own variables, the emulator's endpoints, the function's own."""
     return {
-        **local_variables(config.region, f"http://127.0.0.1:{lambda_port}", f"http://127.0.0.1:{s3_port}"),
+        **local_variables(config.region, f"http://127.0.0.1:{lambda_port}", f"http://127.0.0.1:{s3_port}", secret),
         # From Python 3.12 on AWS's runtime writes JSON without escaping Unicode: what the worker's image does.
         "AWS_EXECUTION_ENV": f"AWS_Lambda_python3.{max(12, sys.version_info.minor)}",
         "AWS_LAMBDA_FUNCTION_NAME": config.function,
@@ -81,7 +84,7 @@ def worker_variables(config: EmulatorConfig, lambda_port: int, s3_port: int) -> 
         "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
         "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{config.function}",
         "LAMBDA_TASK_ROOT": os.getcwd(),
-        "GRADMUX_CODE": os.pathsep.join(config.python_path),
+        "GRADMUX_CODE": os.pathsep.join(dict.fromkeys([*config.python_path, *places_now().added])),
         "_HANDLER": config.handler.replace(":", "."),
         "MALLOC_ARENA_MAX": "1",
         "OMP_NUM_THREADS": "1",
@@ -109,11 +112,16 @@ def start_zygote(
     )
 
 
-def start_moto(listener: socket.socket, config: EmulatorConfig) -> subprocess.Popen[bytes]:
-    arguments = {"listen": listener.fileno(), "parent": os.getpid(), "faults": config.faults.to_json()}
+def start_moto(listener: socket.socket, config: EmulatorConfig, secret: Secret) -> subprocess.Popen[bytes]:
+    arguments = {
+        "listen": listener.fileno(),
+        "parent": os.getpid(),
+        "region": config.region,
+        "faults": config.faults.to_json(),
+    }
     return subprocess.Popen(
         python_module("gradmux.infra.local.s3", json.dumps(arguments)),
-        env=child_environment({"AWS_EC2_METADATA_DISABLED": "true"}),
+        env=child_environment({"AWS_EC2_METADATA_DISABLED": "true", **secret.variables()}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         pass_fds=[listener.fileno()],

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from gradmux.infra.local.secret import Secret
+
 PR_SET_PDEATHSIG = 1
 prctl = ctypes.CDLL(None).prctl  # looked up once: a forked worker copies every page that it touches
 NOT_INHERITED = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -49,12 +51,10 @@ def resident_mb(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def local_variables(region: str, lambda_url: str, s3_url: str) -> dict[str, str]:
+def local_variables(region: str, lambda_url: str, s3_url: str, secret: Secret) -> dict[str, str]:
     """AWS_* variables with which every AWS client talks to the emulator, and to nothing else."""
     return {
-        "AWS_ACCESS_KEY_ID": "local",
-        "AWS_SECRET_ACCESS_KEY": "local",
-        "AWS_SESSION_TOKEN": "local",
+        **secret.variables(),
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
         "AWS_ENDPOINT_URL": s3_url,

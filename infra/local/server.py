@@ -1,6 +1,6 @@
 """The emulator's main process: binds the ports, starts moto and the zygote, serves Lambda's endpoint.
 
-Its standard input begins with the configuration and is its lifeline: when it ends, so does everything. With a state
+Its standard input begins with configuration and key and is its lifeline: when it ends, so does everything. With a state
 file as argument 1 it is detached: it outlives its parent and removes that file at its end. Its standard output says
 one line of JSON: where all is, or why not. Read next: `service.py`; the parent's side is `launch.py`.
 """
@@ -8,6 +8,7 @@ one line of JSON: where all is, or why not. Read next: `service.py`; the parent'
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import signal
@@ -19,8 +20,10 @@ from pathlib import Path
 import uvloop
 
 from gradmux.infra.local.config import EmulatorConfig
+from gradmux.infra.local.environment import environment_file
 from gradmux.infra.local.errors import EmulatorError
 from gradmux.infra.local.parts import PartDied, start_parts, wait_until_ready
+from gradmux.infra.local.secret import Secret
 
 
 def raise_descriptor_limit() -> None:
@@ -34,19 +37,21 @@ def leave(*_: object) -> None:
     raise SystemExit(0)
 
 
-def run(config: EmulatorConfig, root: Path, state: Path | None, stack: ExitStack) -> None:
+def run(config: EmulatorConfig, secret: Secret, root: Path, state: Path | None, stack: ExitStack) -> None:
     """Starts the parts and serves. Raises EmulatorError when a part cannot start."""
-    parts = start_parts(config, root, stack)
+    parts = start_parts(config, secret, root, stack)
     from gradmux.infra.local.service import serve  # takes its time, while the parts start
 
     wait_until_ready(parts)
-    uvloop.run(serve(config, parts, root, state))
+    uvloop.run(serve(config, secret, parts, root, state))
 
 
 def main() -> None:
     """Entry point: argument 1, if any, is the state file of a detached server."""
     state = Path(sys.argv[1]) if len(sys.argv) > 1 else None
-    config = EmulatorConfig.from_json(json.loads(sys.stdin.buffer.readline()))
+    os.umask(0o077)  # nothing that it or its children make is another user's to read
+    told = json.loads(sys.stdin.buffer.readline())
+    config, secret = EmulatorConfig.from_json(told["config"]), Secret(**told["secret"])
     raise_descriptor_limit()
     signal.signal(signal.SIGTERM, leave)
     root = Path(tempfile.mkdtemp(prefix="gradmux-local-"))
@@ -54,8 +59,9 @@ def main() -> None:
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         if state is not None:
             stack.callback(state.unlink, missing_ok=True)
+            stack.callback(environment_file(state).unlink, missing_ok=True)
         try:
-            run(config, root, state, stack)
+            run(config, secret, root, state, stack)
         except EmulatorError as error:
             print(json.dumps({"error": str(error), "see_log": isinstance(error, PartDied)}), flush=True)
         finally:

@@ -18,18 +18,22 @@ from gradmux.infra.local.admin import Admin
 from gradmux.infra.local.answers import SYNC_REQUEST_BYTES
 from gradmux.infra.local.config import EmulatorConfig
 from gradmux.infra.local.endpoint import Endpoint
+from gradmux.infra.local.environment import environment_file, shell_lines, write_private
 from gradmux.infra.local.http_server import HttpServer
 from gradmux.infra.local.invocation import Invoker
+from gradmux.infra.local.launch import Started
 from gradmux.infra.local.parts import Parts
 from gradmux.infra.local.pool import Pool
 from gradmux.infra.local.processes import start_time
+from gradmux.infra.local.secret import Secret
+from gradmux.infra.local.sigv4 import Verifier
 from gradmux.infra.local.statistics import Statistics
 
 PARENT_CHECK_S = 1.0
 BODY_LIMIT = SYNC_REQUEST_BYTES
 
 
-async def serve(config: EmulatorConfig, parts: Parts, root: Path, state: Path | None) -> None:
+async def serve(config: EmulatorConfig, secret: Secret, parts: Parts, root: Path, state: Path | None) -> None:
     """Serves until told to stop: by a signal, by the end of the lifeline, or by the end of zygote or moto."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -41,10 +45,10 @@ async def serve(config: EmulatorConfig, parts: Parts, root: Path, state: Path | 
         watch_parent(os.getppid(), stop)
     pool = Pool(parts.control, root, config.memory_mb)
     invoker = Invoker(config, pool, Statistics())
-    endpoint = Endpoint(invoker, Admin(invoker, pool))
+    endpoint = Endpoint(invoker, Admin(invoker, pool), Verifier(secret, config.region, "lambda"))
     server = HttpServer(parts.lambda_listener, endpoint.handle, body_limit=BODY_LIMIT)
     await pool.warm(config.warm)
-    announce(config, parts, state)
+    announce(config, secret, parts, state)
     await stop.wait()
     server.close()
 
@@ -68,18 +72,18 @@ def watch_parent(parent: int, stop: asyncio.Event) -> None:
     check()
 
 
-def announce(config: EmulatorConfig, parts: Parts, state: Path | None) -> None:
-    """Tells the parent, and the state file, where everything is."""
+def announce(config: EmulatorConfig, secret: Secret, parts: Parts, state: Path | None) -> None:
+    """Tells the parent, and files that nobody else can read, where everything is."""
     pids = {"server": os.getpid(), "zygote": parts.zygote.pid, "moto": parts.moto.pid}
     said = {
         "lambda_port": parts.lambda_listener.getsockname()[1],
         "s3_port": parts.s3_listener.getsockname()[1],
         "processes": {name: [pid, start_time(pid)] for name, pid in pids.items()},
         "config": config.identity(),
+        "secret": secret.to_json(),
     }
     text = json.dumps(said)
     if state is not None:
-        unfinished = state.with_name(f"{state.name}.{os.getpid()}")
-        unfinished.write_text(text)
-        unfinished.replace(state)
+        write_private(environment_file(state), shell_lines(Started.from_json(json.loads(text)).environment()))
+        write_private(state, text)
     print(text, flush=True)

@@ -106,22 +106,6 @@ class DelayProfile:
         _check_count("rounds", rounds)
         return self.take(np.arange(rounds) % self.rounds)
 
-    def choose_workers(self, workers: int, *, seed: int, rounds: int | None = None) -> DelayProfile:
-        """`workers` columns drawn without replacement for each round; round t uses row t mod rows.
-
-        The draws are those of `fleets.profile_fleet.DelayTable`: what is computed on the result agrees with a run over
-        the whole profile. All columns keep their order when all are asked for. Raises ConfigError for more than that.
-        """
-        _check_count("workers", workers)
-        if workers > self.workers:
-            raise ConfigError(f"cannot draw {workers} workers from a delay profile of {self.workers}")
-        tiled = self.tile(self.rounds if rounds is None else rounds)
-        if workers == self.workers:
-            return tiled
-        order = np.array([_draw(self.workers, workers, seed, index) for index in range(tiled.rounds)])
-        row = np.arange(tiled.rounds)[:, None]
-        return tiled._with(tiled.delays_s[row, order], tiled.failed[row, order], tiled.cold[row, order])
-
     def resample(self, *, seed: int, rounds: int | None = None, block: int = 1) -> DelayProfile:
         """Bootstrap: `rounds` rows drawn with replacement, in runs of `block` consecutive rows (circular).
 
@@ -153,11 +137,6 @@ class DelayProfile:
 
     def _with(self, delays_s: FloatArray, failed: BoolArray, cold: BoolArray) -> DelayProfile:
         return replace(self, delays_s=delays_s, failed=failed, cold=cold)
-
-
-def _draw(columns: int, workers: int, seed: int, round_index: int) -> IntArray:
-    rng = np.random.default_rng((seed, 0, round_index))
-    return rng.choice(columns, workers, replace=False).astype(np.int64)
 
 
 def _check_delays(delays_s: FloatArray) -> None:

@@ -18,16 +18,23 @@ class ReplayDiverged(GradmuxError):
     """The run asked for what the record does not hold: the code or the parameters are not the recorded ones."""
 
 
+class RecordEnded(GradmuxError):
+    """The recorded run had got no further when it was stopped or killed."""
+
+
 class ReplayFleet:
     """`ports.Fleet` over the lines of a record."""
 
-    def __init__(self, lines: Iterable[Line]) -> None:
+    def __init__(self, lines: Iterable[Line], *, cut_off: bool = False) -> None:
+        """`cut_off`: the run ended before it was done; what would come after its end raises RecordEnded."""
+        self._cut_off, self._end_s = cut_off, 0.0
         self._arrivals: deque[Arrival] = deque()
         self._starts: dict[tuple[int, int, int], float] = {}
         self._asked: set[tuple[int, int, int]] = set()
         self._now_s = 0.0
         for line in lines:
             if isinstance(line, RoundLine | EndLine):
+                self._end_s = max(self._end_s, line.end_s if isinstance(line, RoundLine) else line.at_s)
                 for group in line.sent:
                     self._starts |= {(group.round, w, group.attempt): group.at_s for w in group.workers}
                 self._arrivals.extend(item.arrival() for item in line.arrivals)
@@ -39,6 +46,8 @@ class ReplayFleet:
         for call in invocations:
             name = (call.round, call.worker, call.attempt)
             if name not in self._starts:
+                if self._is_over:
+                    return self._now_s  # sent, but not recorded any more: what was to be done at once may still be
                 raise ReplayDiverged(
                     f"round {call.round}, worker {call.worker}, attempt {call.attempt} was never invoked in the record"
                 )
@@ -49,6 +58,8 @@ class ReplayFleet:
 
     def next(self, until_s: float | None) -> Arrival | None:
         if not self._arrivals or (until_s is not None and self._arrivals[0].at_s > until_s):
+            if self._is_over and (until_s is None or until_s > self._end_s):
+                raise RecordEnded("the record ends here")
             if until_s is not None:
                 self._now_s = max(self._now_s, until_s)
             return None
@@ -60,6 +71,10 @@ class ReplayFleet:
             )
         self._now_s = max(self._now_s, arrival.at_s)
         return arrival
+
+    @property
+    def _is_over(self) -> bool:
+        return self._cut_off and not self._arrivals
 
     def close(self) -> None:
         self._arrivals.clear()

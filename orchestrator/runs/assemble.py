@@ -58,7 +58,6 @@ class Assembly:
             store=self.store,
             keys=self.keys,
             epoch=self.life.epoch,
-            clip_norm=self.prepared.config.training.clip_norm,
             inline_bytes=self._inline_bytes(),
         )
         for model, state in enumerate(() if saved is None else saved.states):

@@ -23,7 +23,9 @@ from gradmux.orchestrator.runs.archive import UNREADABLE, zipped
 log = logging.getLogger(__name__)
 
 KEPT = 2
-VERSION = 1
+VERSION = 2
+PROGRESS = {1: ".optimizer.pt", 2: ".state.safetensors"}
+"""version -> what the file of a model's optimizer is called after its name; all of these are read"""
 NAME = re.compile(r"(\d{6})-(\d{10})\.zip")
 """EPOCH-STEPS: what a later life saved is newer, whatever it had done by then"""
 MANIFEST = "manifest.json"
@@ -94,15 +96,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
     with zipfile.ZipFile(path) as archive:
         manifest = _manifest(json.loads(archive.read(MANIFEST)), path)
         states = tuple(
-            ModelState(steps, archive.read(f"{name}.safetensors"), archive.read(f"{name}.optimizer.pt"))
+            ModelState(steps, archive.read(f"{name}.safetensors"), archive.read(f"{name}{PROGRESS[manifest.version]}"))
             for name, steps in zip(manifest.models, manifest.steps, strict=True)
         )
     return Checkpoint(manifest, states)
 
 
 def _manifest(fields: Any, path: Path) -> Manifest:
-    if fields["version"] != VERSION:
-        raise ConfigError(f"{path} has version {fields['version']}, this gradmux reads version {VERSION}: upgrade it")
+    if fields["version"] not in PROGRESS:
+        raise ConfigError(f"{path} has version {fields['version']}, this gradmux reads 1 to {VERSION}: upgrade it")
     manifest = Manifest(**{**fields, "models": tuple(fields["models"]), "steps": tuple(fields["steps"])})
     if not all(isinstance(steps, int) and steps >= 0 for steps in manifest.steps):
         raise ValueError("steps must be whole numbers")
@@ -114,7 +116,7 @@ def _members(manifest: Manifest, states: Iterable[ModelState]) -> Iterator[tuple
     for name, steps, state in zip(manifest.models, manifest.steps, states, strict=True):
         assert state.steps == steps, f"{name} has done {state.steps} steps, the record says {steps}"
         yield f"{name}.safetensors", state.weights
-        yield f"{name}.optimizer.pt", state.progress
+        yield f"{name}{PROGRESS[VERSION]}", state.progress
 
 
 def saved_steps(checkpoint: Checkpoint | None, models: Sequence[str]) -> tuple[int, ...]:

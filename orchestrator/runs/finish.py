@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from math import isfinite
+
+from torch import nn
 
 from gradmux.orchestrator.disk import write_whole
 from gradmux.orchestrator.results import ModelResult, RunResult, Trained
@@ -26,6 +29,7 @@ log = logging.getLogger(__name__)
 def finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Trained:
     """Saves weights and evaluation of every model, then the result: from then on the run is done."""
     history = read_history(paths.record)
+    averages = {plan.name: trainer.average(index) for index, plan in enumerate(prepared.models) if plan.ema is not None}
     result = RunResult(
         run=paths.run,
         state="done",
@@ -37,7 +41,7 @@ def finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Traine
         wall_s=history.wall_s,
         billed_s=history.billed_s,
         invocations=history.invocations,
-        models=_finish_models(prepared, trainer, paths, history),
+        models=_finish_models(prepared, trainer, paths, history, averages),
         max_residual=history.max_residual,
         max_amplification=history.max_amplification,
         record=paths.record,
@@ -45,7 +49,8 @@ def finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Traine
         cost={"beside": history.beside.calls, "beside_s": history.beside.billed_s},
     )
     write_whole(paths.result, [json.dumps(result.to_dict(), indent=2).encode()])
-    return Trained(result, {plan.name: trainer.module(index) for index, plan in enumerate(prepared.models)})
+    modules = {plan.name: trainer.module(index) for index, plan in enumerate(prepared.models)}
+    return Trained(result, modules, averages)
 
 
 def _told_params(prepared: Prepared, history: History) -> Params:
@@ -57,24 +62,32 @@ def _told_params(prepared: Prepared, history: History) -> Params:
 
 
 def _finish_models(
-    prepared: Prepared, trainer: TorchTrainer, paths: RunPaths, history: History
+    prepared: Prepared, trainer: TorchTrainer, paths: RunPaths, history: History, averages: Mapping[str, nn.Module]
 ) -> tuple[ModelResult, ...]:
     """Saves the weights of all models, then evaluates each: what it may raise costs no more than its own figures."""
     paths.weights("").parent.mkdir(exist_ok=True)
     for index, plan in enumerate(prepared.models):
         write_whole(paths.weights(plan.name), [save_weights(trainer.module(index))])
+        if (average := averages.get(plan.name)) is not None:
+            paths.average("").parent.mkdir(exist_ok=True)
+            write_whole(paths.average(plan.name), [save_weights(average)])
     results = []
     for index, plan in enumerate(prepared.models):
         told = {} if prepared.eval is None else _evaluation(trainer, index, plan.name, prepared.eval)
+        if prepared.eval is not None and (average := averages.get(plan.name)) is not None:
+            of_average = _evaluation(trainer, index, f"{plan.name} (ema)", prepared.eval, average)
+            told |= {f"ema_{key}": value for key, value in of_average.items()}
         weights = paths.weights(plan.name)
         results.append(ModelResult(plan.name, prepared.plan.steps, history.losses[index], told, weights))
     return tuple(results)
 
 
-def _evaluation(trainer: TorchTrainer, model: int, name: str, rows: Dataset) -> dict[str, float]:
-    """What is finite of loss and accuracy; the log says why something is missing."""
+def _evaluation(
+    trainer: TorchTrainer, model: int, name: str, rows: Dataset, module: nn.Module | None = None
+) -> dict[str, float]:
+    """What is finite of loss and accuracy, of another module if given; the log says why something is missing."""
     try:
-        told = trainer.evaluate(model, rows)
+        told = trainer.evaluate(model, rows) if module is None else trainer.judge(model, module, rows)
     except Exception as error:  # the user's own model and loss may raise anything
         reason = f"{type(error).__name__}: {first_line(error)}"
         log.error("model %r could not be evaluated, its weights are saved: %s", name, reason)

@@ -7,7 +7,6 @@ Knows no files but the record. Read next: `status.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,6 +97,8 @@ class History:
         done = [int(steps) for steps in header.extra.get(DONE, [0] * header.models)]
         if self.header is None:
             self.steps, self.losses = done, [None] * header.models
+        joined = len(done) - len(self.steps)  # models that are new in this life
+        self.steps, self.losses = self.steps + [0] * joined, self.losses + [None] * joined
         if any(steps > reached for steps, reached in zip(done, self.steps, strict=True)):
             raise RecordError(f"life {header.epoch} began after {done} steps, but only {self.steps} are recorded")
         if self.header is None or header.epoch != self.header.epoch:
@@ -127,7 +128,7 @@ class History:
         if decoded.step != reached:
             what = "was applied twice" if decoded.step < reached else f"came when {reached} were done"
             raise RecordError(f"step {decoded.step} of model {decoded.model} {what}")
-        self.steps[decoded.model] = reached + 1
+        self.steps[decoded.model] = reached + decoded.steps
         self.losses[decoded.model] = decoded.loss
         self._last_s = max(self._last_s, decoded.at_s)
         self.max_residual = max(self.max_residual, decoded.residual)
@@ -193,11 +194,3 @@ def require_readable(record: Path) -> None:
     except RecordError as error:
         remedy = "restore the file, or move it away: the run then goes on from its checkpoint, without its history"
         raise FolderError(f"{error}; {remedy}") from error
-
-
-def history_of(lines: Iterable[Line]) -> History:
-    """The same from lines in memory."""
-    history = History()
-    for line in lines:
-        history.take(line)
-    return history

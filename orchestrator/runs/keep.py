@@ -25,10 +25,11 @@ from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.store import digest, open_bucket
 from gradmux.orchestrator.training.code import ship_code
 from gradmux.orchestrator.training.data import BUILT_IN
+from gradmux.orchestrator.training.models import own_code
 
 log = logging.getLogger(__name__)
 
-MODEL, LOSS = "model ", "loss"
+MODEL, OPTIMIZER, SCHEDULER, LOSS = "model ", "optimizer ", "scheduler ", "loss"
 """roles of the kept functions; a model's name follows"""
 LIMITS = {"cluster": "max_cost_usd", "scheme": "deadline_s"}
 """what `set_limits` may change of a job, by section"""
@@ -126,15 +127,24 @@ def set_limits(
 
 def _code(prepared: Prepared) -> dict[str, str | bytes]:
     code = {f"{MODEL}{plan.name}": ship_code(plan.factory, f"model {plan.name!r}") for plan in prepared.models}
+    for plan in prepared.models:
+        for part, own in own_code(plan).items():
+            code[f"{part} {plan.name}"] = ship_code(own, f"model {plan.name!r}: {part}")
     loss = prepared.models[0].loss
     return code if isinstance(loss, str) and ":" not in loss else {**code, LOSS: ship_code(loss, LOSS)}
 
 
 def _materials(config: JobConfig, code: Any, arrays: Any) -> Materials:
     functions: dict[str, Callable[..., Any]] = {role: each for role, each in code.items() if callable(each)}
-    models = {model.name: functions.get(f"{MODEL}{model.name}") for model in config.expanded_models()}
+    names = [model.name for model in config.expanded_models()]
+
+    def by_model(role: str) -> dict[str, Callable[..., Any]]:
+        return {name: functions[f"{role}{name}"] for name in names if f"{role}{name}" in functions}
+
     return Materials(
-        factories={name: factory for name, factory in models.items() if factory is not None},
+        factories=by_model(MODEL),
+        optimizers=by_model(OPTIMIZER),
+        schedulers=by_model(SCHEDULER),
         loss=functions.get(LOSS),
         train=arrays.get("train"),
         eval=arrays.get("eval"),

@@ -46,7 +46,7 @@ class Keeper:
         if isinstance(line, Header):
             return
         for decoded in line.decoded:
-            self._steps[decoded.model] = decoded.step + 1
+            self._steps[decoded.model] = decoded.step + decoded.steps
         if self._every and isinstance(line, RoundLine) and min(self._steps) >= self._next:
             self.save()
 

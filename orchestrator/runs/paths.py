@@ -110,6 +110,10 @@ class RunPaths:
         """The trained weights of one model."""
         return self.folder / "weights" / f"{model}.safetensors"
 
+    def average(self, model: str) -> Path:
+        """The moving average of its weights, where the job wants one."""
+        return self.folder / "weights" / "ema" / f"{model}.safetensors"
+
 
 def default_home() -> Path:
     """Where runs and the emulator's state lie unless said otherwise: GRADMUX_HOME, or the user's data folder."""

@@ -10,9 +10,12 @@ import sys
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from gradmux.lambda_worker.recipe import Group
+from gradmux.lambda_worker.schedules import WARMUP_COSINE
 from gradmux.orchestrator.auto import AUTO, Choice
 from gradmux.orchestrator.backends import find_backend
 from gradmux.orchestrator.config import JobConfig, ModelConfig
@@ -25,6 +28,7 @@ from gradmux.orchestrator.runs.policy import limits, wait_policy
 from gradmux.orchestrator.schemes import registry
 from gradmux.orchestrator.schemes.scheme import Context, Distances, Params, Scheme
 from gradmux.orchestrator.store import Keys, MemoryStore
+from gradmux.orchestrator.training.code import Code
 from gradmux.orchestrator.training.data import Dataset, load_dataset
 from gradmux.orchestrator.training.memory import require_memory
 from gradmux.orchestrator.training.models import ModelPlan
@@ -97,7 +101,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     """
     params = _params(config)
     config = find_backend(config.cluster.backend).prepare(config, folder)
-    plans = _model_plans(config, materials)
+    plans = model_plans(config, materials)
     dtype = config.training.dtype
     train = load_dataset(materials.train or _found(config.data.train, folder), dtype=dtype, open_bucket=open_bucket)
     prepared = Prepared(
@@ -135,7 +139,7 @@ def _checked_for_lazy(prepared: Prepared) -> Prepared:
     name, alpha = prepared.config.scheme.name, float(prepared.params.get("alpha", 0.0))
     if prepared.config.cluster.aggregate == "cloud":
         raise ConfigError(f'{name} keeps gradients to compare them, so it needs cluster.aggregate = "client"')
-    require_plain_descent(name, prepared.models, alpha, prepared.config.training.clip_norm)
+    require_plain_descent(name, prepared.models, alpha)
     return replace(prepared, order=full_batch(name, prepared.order))
 
 
@@ -153,19 +157,35 @@ def _params(config: JobConfig) -> Params:
     return {}
 
 
-def _model_plans(config: JobConfig, materials: Materials) -> tuple[ModelPlan, ...]:
+def model_plans(config: JobConfig, materials: Materials) -> tuple[ModelPlan, ...]:
+    """The job's models, with the functions of `materials` where those are given. Nothing is imported."""
     return tuple(_model_plan(model, config, materials) for model in config.expanded_models())
 
 
+def _scheduler(model: ModelConfig, config: JobConfig, materials: Materials) -> tuple[Code | None, dict[str, Any]]:
+    """The scheduler and its arguments; one with functions of the user's is complete."""
+    if model.name in materials.schedulers:
+        return materials.schedulers[model.name], {}
+    if model.scheduler is None:
+        return None, {}
+    steps = {"total_steps": config.training.steps} if model.scheduler.name == WARMUP_COSINE else {}
+    return model.scheduler.name, {**steps, **model.scheduler.arguments}
+
+
 def _model_plan(model: ModelConfig, config: JobConfig, materials: Materials) -> ModelPlan:
+    scheduler, arguments = _scheduler(model, config, materials)
     return ModelPlan(
         name=model.name,
         factory=materials.factories.get(model.name, model.factory),
         args=model.args,
-        optimizer=model.optimizer.name,
+        optimizer=materials.optimizers.get(model.name, model.optimizer.name),
         optimizer_args=model.optimizer.arguments,
-        scheduler=None if model.scheduler is None else model.scheduler.name,
-        scheduler_args={} if model.scheduler is None else model.scheduler.arguments,
+        groups=tuple(Group(each.names, each.layers, each.arguments) for each in model.optimizer.groups),
+        scheduler=scheduler,
+        scheduler_args=arguments,
+        clip_norm=config.training.clip_norm,
+        clip_value=config.training.clip_value,
+        ema=model.ema,
         loss=materials.loss or config.training.loss,
         dtype=config.training.dtype,
         seed=config.training.seed,

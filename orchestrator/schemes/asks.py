@@ -34,6 +34,15 @@ class BacksUp(Protocol):
         ...
 
 
+@runtime_checkable
+class Stretches(Protocol):
+    """A scheme whose jobs may have several steps of one model, which a worker makes in a row (open plans alone)."""
+
+    def stretch(self, model: int, left: int) -> int:
+        """K, how many steps the job has that begins now, of `left` that its model still has to make; 1 or more."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a result stands in the sum of its job: the `index`-th of `count` terms, in the order of its decode."""

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from gradmux.orchestrator.errors import GradmuxError, SchemeFault, raised_at
-from gradmux.orchestrator.schemes.asks import Adds, BacksUp, Call, Following, Place
+from gradmux.orchestrator.schemes.asks import Adds, BacksUp, Call, Following, Place, Stretches
 from gradmux.orchestrator.schemes.rows import Product, Rows, amplification
 from gradmux.orchestrator.schemes.scheme import (
     MAX_RESIDUAL,
@@ -61,6 +61,7 @@ class Checked:
         self._places: dict[int, dict[int, Key]] = {}
         """job -> index -> the result that stands there"""
         self.follows = isinstance(scheme, Following)
+        self._stretches = scheme if isinstance(scheme, Stretches) else None
         self.adds = isinstance(scheme, Adds) and bool(scheme.adds)
         self.backup = self._guard("backup", lambda: scheme.backup if isinstance(scheme, BacksUp) else None)
 
@@ -87,6 +88,16 @@ class Checked:
             self._fault(f"round {t}", str(mistake))
         self._rows.assigned(t, sound)
         return sound
+
+    def stretch(self, model: int, left: int) -> int:
+        """K of the job that begins now: 1, unless the scheme says otherwise."""
+        asked = self._stretches
+        if asked is None:
+            return 1
+        steps = self._guard(f"stretch({model}, {left})", lambda: asked.stretch(model, left))
+        if type(steps) is not int or steps < 1:
+            self._fault(f"model {model}", f"stretch must be a whole number of steps, 1 or more, got {steps!r}")
+        return steps
 
     def heard(self, key: Key) -> None:
         """The result has arrived."""

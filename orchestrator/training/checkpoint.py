@@ -1,7 +1,8 @@
-"""One model's state as bytes and back, bit for bit: weights as safetensors, optimizer and scheduler by torch.
+"""One model's state as bytes and back, bit for bit: weights as safetensors, and how it is stepped as the codec of
+`lambda_worker/state.py` has it.
 
-Nothing here is unpickled freely: safetensors holds numbers alone, and torch loads the rest with `weights_only=True`.
-Knows neither files nor stores. Read next: `trainer.py`.
+Nothing here is unpickled freely. Checkpoints of earlier versions hold what torch.save wrote, which torch loads with
+`weights_only=True`. Knows neither files nor stores. Read next: `trainer.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from gradmux.lambda_worker.optimizers import label
+from gradmux.lambda_worker.state import decode_state, encode_state, is_state
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import ModelState
 from gradmux.orchestrator.training.code import first_line
@@ -23,16 +26,8 @@ from gradmux.orchestrator.training.models import Trained
 
 def save_state(trained: Trained) -> ModelState:
     """The model's state now."""
-    buffer = io.BytesIO()
-    torch.save(
-        {
-            "kinds": _kinds(trained),
-            "optimizer": trained.optimizer.state_dict(),
-            "scheduler": trained.scheduler.state_dict() if trained.scheduler is not None else None,
-        },
-        buffer,
-    )
-    return ModelState(trained.steps, save_weights(trained.module), buffer.getvalue())
+    progress = {"kinds": _kinds(trained), **trained.stepper.state()}
+    return ModelState(trained.steps, save_weights(trained.module), encode_state(progress))
 
 
 def load_state(trained: Trained, state: ModelState) -> None:
@@ -43,9 +38,7 @@ def load_state(trained: Trained, state: ModelState) -> None:
     if progress["kinds"] != _kinds(trained):
         raise ConfigError(f"{where}: it was stepped by {progress['kinds']}, not by {_kinds(trained)}")
     try:
-        trained.optimizer.load_state_dict(progress["optimizer"])
-        if trained.scheduler is not None:
-            trained.scheduler.load_state_dict(progress["scheduler"])
+        trained.stepper.load_state(progress)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{where}: not this optimizer's state: {first_line(error)}") from error
     trained.steps = state.steps
@@ -53,13 +46,13 @@ def load_state(trained: Trained, state: ModelState) -> None:
 
 def _kinds(trained: Trained) -> str:
     """The classes whose states these are."""
-    scheduler = trained.plan.scheduler
-    return f"{trained.plan.optimizer} with {scheduler}" if scheduler else trained.plan.optimizer
+    optimizer, scheduler = label(trained.plan.optimizer), trained.plan.scheduler
+    return optimizer if scheduler is None else f"{optimizer} with {label(scheduler)}"
 
 
 def _read_progress(raw: bytes, where: str) -> Any:
     try:
-        return torch.load(io.BytesIO(raw), weights_only=True)
+        return decode_state(raw) if is_state(raw) else torch.load(io.BytesIO(raw), weights_only=True)
     except Exception as error:  # torch raises all kinds of errors for damaged bytes
         raise ConfigError(f"{where}: its optimizer state cannot be read: {first_line(error)}") from error
 

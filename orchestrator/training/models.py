@@ -1,4 +1,4 @@
-"""A model as its user plans it -> the module, its optimizer, and the spec that workers build it from.
+"""A model as its user plans it -> the module, what steps it, and the spec that workers build it from.
 
 Knows neither stores nor results. Read `trainer.py` next.
 """
@@ -7,23 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import orjson
-import torch
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from gradmux.lambda_worker.losses import LossError, loss_from
 from gradmux.lambda_worker.models import Model, ModelError, ModelSpec
 from gradmux.lambda_worker.norms import NormError
 from gradmux.lambda_worker.randomness import torch_random
+from gradmux.lambda_worker.recipe import Group, Maker, Recipe, RecipeError
+from gradmux.lambda_worker.schedules import has_functions, is_users, make_scheduler, with_functions
+from gradmux.lambda_worker.step import Stepper
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.code import Code, find_code, first_line, ship_code
 
-NEEDS_CLOSURE = ("LBFGS",)
-"""Optimizers that evaluate the loss themselves, which only workers can."""
 FLOAT_TYPES = ("float32", "float64")
 
 
@@ -36,12 +35,18 @@ class ModelPlan:
     """returns the nn.Module"""
     args: Mapping[str, Any] = field(default_factory=dict)
     """keyword arguments of the factory: JSON values"""
-    optimizer: str = "SGD"
-    """a class of torch.optim"""
+    optimizer: Code = "SGD"
+    """a class of torch.optim by name, "module:function", or a class or function: `lambda_worker/recipe.py`"""
     optimizer_args: Mapping[str, Any] = field(default_factory=dict)
-    scheduler: str | None = None
-    """a class of torch.optim.lr_scheduler, stepped after every step of the optimizer"""
+    groups: tuple[Group, ...] = ()
+    """parameters that the optimizer treats in their own way"""
+    scheduler: Code | None = None
+    """the same of torch.optim.lr_scheduler, stepped after every step of the optimizer"""
     scheduler_args: Mapping[str, Any] = field(default_factory=dict)
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    ema: float | None = None
+    """decay of the moving average of the weights"""
     loss: Code = "cross_entropy"
     """a name in torch.nn.functional, "module:name", or a loss: `lambda_worker/losses.py`"""
     dtype: str = "float32"
@@ -61,12 +66,9 @@ class Trained:
 
     plan: ModelPlan
     model: Model
-    optimizer: Optimizer
-    scheduler: LRScheduler | None
+    stepper: Stepper
     steps: int = 0
     """done"""
-    idle: frozenset[int] = frozenset()
-    """parameters, by index, that had no part in the loss when it was tried: torch gives such no gradient, not a zero"""
 
     @property
     def module(self) -> nn.Module:
@@ -83,8 +85,44 @@ def prepare(plan: ModelPlan) -> Trained:
     except (ModelError, NormError, LossError) as error:
         raise ConfigError(f"{where}: {first_line(error)}") from error
     _require_one_dtype(model, where)
-    optimizer = _make_optimizer(plan, model, where)
-    return Trained(plan, model, optimizer, _make_scheduler(plan, optimizer, where))
+    try:
+        return Trained(plan, model, Stepper(model, recipe_of(plan)))
+    except RecipeError as error:
+        raise ConfigError(f"{where}: {first_line(error)}") from error
+
+
+def recipe_of(plan: ModelPlan) -> Recipe:
+    """How the model is stepped, with the user's own functions found. Raises ConfigError."""
+    where = f"model {plan.name!r}"
+
+    def find(code: Code) -> Maker:
+        return find_code(code, f"{where}: scheduler") if is_users(code) else code
+
+    return Recipe(
+        optimizer=find_code(plan.optimizer, f"{where}: optimizer") if is_users(plan.optimizer) else plan.optimizer,
+        optimizer_args=plan.optimizer_args,
+        groups=plan.groups,
+        scheduler=None if plan.scheduler is None else find(plan.scheduler),
+        scheduler_args=with_functions(plan.scheduler_args, find),
+        clip_norm=plan.clip_norm,
+        clip_value=plan.clip_value,
+        ema=plan.ema,
+    )
+
+
+def own_code(plan: ModelPlan) -> dict[str, Code]:
+    """The user's own "optimizer" and "scheduler", where they are not torch's.
+
+    The scheduler is complete with its arguments, as functions may be among them.
+    """
+    found: dict[str, Code] = {"optimizer": plan.optimizer} if is_users(plan.optimizer) else {}
+    if plan.scheduler is not None and (is_users(plan.scheduler) or has_functions(plan.scheduler_args)):
+        recipe = recipe_of(plan)
+        assert recipe.scheduler is not None
+        whole = isinstance(plan.scheduler, partial) and not plan.scheduler_args
+        made = partial(make_scheduler, recipe.scheduler, recipe.scheduler_args)
+        found["scheduler"] = plan.scheduler if whole else made
+    return found
 
 
 def make_spec(plan: ModelPlan) -> ModelSpec:
@@ -130,28 +168,3 @@ def _require_one_dtype(model: Model, where: str) -> None:
     others = {str(p.dtype) for p in model.parameters if p.dtype != model.dtype}
     if others:
         raise ConfigError(f"{where}: has parameters of type {', '.join(sorted(others))}, expected floats alone")
-
-
-def _make_optimizer(plan: ModelPlan, model: Model, where: str) -> Optimizer:
-    kind = getattr(torch.optim, plan.optimizer, None)
-    if not (isinstance(kind, type) and issubclass(kind, Optimizer)) or kind is Optimizer:
-        raise ConfigError(f"{where}: torch.optim has no optimizer {plan.optimizer!r}")
-    if plan.optimizer in NEEDS_CLOSURE:
-        raise ConfigError(f"{where}: {plan.optimizer} evaluates the loss by itself, which cannot be coded; use another")
-    trained = [parameter for parameter in model.parameters if parameter.requires_grad]
-    try:
-        return kind(trained, **plan.optimizer_args)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{where}: optimizer {plan.optimizer}: {first_line(error)}") from error
-
-
-def _make_scheduler(plan: ModelPlan, optimizer: Optimizer, where: str) -> LRScheduler | None:
-    if plan.scheduler is None:
-        return None
-    kind = getattr(torch.optim.lr_scheduler, plan.scheduler, None)
-    if not (isinstance(kind, type) and issubclass(kind, LRScheduler)) or kind is LRScheduler:
-        raise ConfigError(f"{where}: torch.optim.lr_scheduler has no scheduler {plan.scheduler!r}")
-    try:
-        return kind(optimizer, **plan.scheduler_args)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where}: scheduler {plan.scheduler}: {first_line(error)}") from error

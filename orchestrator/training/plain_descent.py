@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
+from gradmux.lambda_worker.optimizers import label
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.models import ModelPlan
 from gradmux.orchestrator.training.order import BatchOrder
@@ -29,14 +30,14 @@ def learning_rates(plans: Sequence[ModelPlan]) -> tuple[float, ...]:
     return tuple(map(float, rates)) if known else ()
 
 
-def require_plain_descent(scheme: str, plans: Sequence[ModelPlan], alpha: float, clip_norm: float | None) -> None:
+def require_plain_descent(scheme: str, plans: Sequence[ModelPlan], alpha: float) -> None:
     """Every model by plain SGD, at the step size `alpha` unless that is 0. Raises: ConfigError for what is not."""
     for plan in plans:
         found = _what_is_not_plain(plan)
+        if found is not None and "clip" in found:
+            raise ConfigError(f"{scheme} needs plain SGD, but {found}: leave it out")
         if found is not None:
             raise ConfigError(f"{scheme} needs plain SGD, but model {plan.name!r} has {found}: use another scheme")
-    if clip_norm is not None:
-        raise ConfigError(f"{scheme} needs plain SGD, but clip_norm = {clip_norm:g}: leave it out")
     for plan, rate in zip(plans, learning_rates(plans), strict=False):
         if alpha and not math.isclose(alpha, rate, rel_tol=1e-9):
             raise ConfigError(
@@ -57,8 +58,13 @@ def full_batch(scheme: str, order: BatchOrder) -> BatchOrder:
 
 def _what_is_not_plain(plan: ModelPlan) -> str | None:
     if plan.optimizer != "SGD":
-        return f"optimizer {plan.optimizer}"
+        return f"optimizer {label(plan.optimizer)}"
+    if plan.groups:
+        return "groups of parameters"
     if plan.scheduler is not None:
-        return f"scheduler {plan.scheduler}"
+        return f"scheduler {label(plan.scheduler)}"
+    for name, bound in (("clip_norm", plan.clip_norm), ("clip_value", plan.clip_value)):
+        if bound is not None:
+            return f"{name} = {bound:g}"
     set_to = {name: plan.optimizer_args.get(name) for name in NOT_PLAIN}
     return next((f"{name} = {value}" for name, value in set_to.items() if value), None)

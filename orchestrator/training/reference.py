@@ -47,16 +47,16 @@ def train_reference(
             losses.append(_mean_gradient(trained, dataset, rows, mixed(mixed(seed, index), step)))
         if clip_norm is not None:
             nn.utils.clip_grad_norm_(trained.module.parameters(), clip_norm)
-        trained.optimizer.step()
-        if trained.scheduler is not None:
-            trained.scheduler.step()
+        trained.stepper.optimizer.step()
+        if trained.stepper.scheduler is not None:
+            trained.stepper.scheduler.step()
         update_running_statistics(trained.module, statistics)
     return trained.module, losses
 
 
 def _mean_gradient(trained: Trained, dataset: Dataset, chunks: Mapping[int, RowIds], seed: int) -> float:
     """Sets every .grad to that of the mean loss over all rows, which is returned. `chunks`: first pass -> rows."""
-    trained.optimizer.zero_grad()
+    trained.stepper.optimizer.zero_grad()
     count, total = 0.0, 0.0
     for first, rows in chunks.items():
         if len(rows) == 0:

@@ -10,28 +10,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gradmux.lambda_worker import flat
-from gradmux.lambda_worker.contract import FIXED_SUMS, SumIndex, Weights
+from gradmux.lambda_worker.contract import Weights
 from gradmux.lambda_worker.gradient import judge
-from gradmux.lambda_worker.models import encode_spec
-from gradmux.lambda_worker.norms import freeze_norms, update_running_statistics
+from gradmux.lambda_worker.models import Model, encode_spec
+from gradmux.lambda_worker.norms import freeze_norms
+from gradmux.lambda_worker.step import StepError
 from gradmux.lambda_worker.structure import forward
 from gradmux.orchestrator.errors import Diverged, GradmuxError
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.ports import ModelState, StepResult, Store
 from gradmux.orchestrator.store import Keys, put_once
 from gradmux.orchestrator.training.checkpoint import load_state, save_state
-from gradmux.orchestrator.training.code import first_line
 from gradmux.orchestrator.training.dataset import Array, Dataset
 from gradmux.orchestrator.training.gradients import Term, combine
-from gradmux.orchestrator.training.models import ModelPlan, Trained, make_spec, prepare, seeded
-from gradmux.orchestrator.training.trying import rehearse, step_scheduler, try_evaluation, try_training
+from gradmux.orchestrator.training.models import ModelPlan, make_spec, prepare, seeded
+from gradmux.orchestrator.training.trying import rehearse, try_evaluation, try_training
 
 INLINE_BYTES = 48 * 1024
 """Snapshots up to this size travel in every request; larger ones are read from the store, once per sandbox."""
@@ -40,8 +39,6 @@ EVENT_INLINE_BYTES = 8 * 1024
 RETIRED_KEPT = 64
 """Snapshots that nobody should need any more are deleted so many at a time: stragglers may still look for the last."""
 EVALUATION_ROWS = 1024
-NO_COUNT = 1e-12
-"""of the rows: a decoded count as small as this is 0"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +63,9 @@ class TorchTrainer:
         store: Store,
         keys: Keys,
         epoch: int = 0,
-        clip_norm: float | None = None,
         inline_bytes: int = INLINE_BYTES,
     ) -> None:
-        """`clip_norm` bounds the norm of every gradient, as torch's clip_grad_norm_ does; `epoch` is the run's life.
+        """`epoch` is the run's life.
 
         A model's index is added to its seed, so that equal plans begin with different weights.
         Raises: ConfigError for a model that cannot be built.
@@ -77,7 +73,7 @@ class TorchTrainer:
         assert len(plans) == jobs.models
         self._trained = [prepare(seeded(plan, index)) for index, plan in enumerate(plans)]
         self._jobs, self._store, self._keys, self._epoch = jobs, store, keys, epoch
-        self._clip_norm, self._inline_bytes = clip_norm, inline_bytes
+        self._inline_bytes = inline_bytes
         self._snapshots: dict[int, Weights] = {}
         self._retired: list[str] = []
 
@@ -98,7 +94,7 @@ class TorchTrainer:
         """
         played: list[object] = []
         for trained in self._trained:
-            scheduler = trained.plan.scheduler, trained.plan.scheduler_args
+            scheduler = trained.plan.scheduler, dict(trained.plan.scheduler_args)
             rehearse(trained, 0 if scheduler in played else steps)
             played.append(scheduler)
 
@@ -165,34 +161,20 @@ class TorchTrainer:
         model, step = self._place(job)
         trained = self._trained[model]
         total = combine(results)
-        samples, count = float(total.sums[SumIndex.SAMPLES]), float(total.sums[SumIndex.COUNT])
-        assert samples > 0, f"job {job} was decoded from {samples} samples"
-        _require_count(trained, step, count, samples)
-        gradient_p = torch.from_numpy(total.gradient).div_(count).to(trained.model.dtype)
-        loss, norm = float(total.sums[SumIndex.LOSS]) / count, _norm(gradient_p)
-        _require_finite(trained, step, loss, norm)
-        self._set_gradients(trained, gradient_p, norm)
-        _apply(trained, step, loss)
-        if trained.model.norms:
-            statistics = np.array(total.sums[FIXED_SUMS:])
-            update_running_statistics(trained.module, torch.from_numpy(statistics))
+        try:
+            stepped = trained.stepper.step(torch.from_numpy(total.gradient), torch.from_numpy(np.array(total.sums)))
+        except StepError as error:
+            advice = "change its arguments, then submit again"
+            raise GradmuxError(f"model {trained.plan.name!r}, step {step}: {error}; {advice}") from error
+        if stepped.diverged:
+            raise Diverged(trained.plan.name, step, stepped.diverged, trained.plan.optimizer_args.get("lr"))
         trained.steps += 1
         return StepResult(
-            loss=loss, count=round(samples), correct=round(float(total.sums[SumIndex.CORRECT])), gradient_norm=norm
+            loss=stepped.loss,
+            count=round(stepped.rows),
+            correct=round(stepped.correct),
+            gradient_norm=stepped.norm,
         )
-
-    def _set_gradients(self, trained: Trained, gradient_p: Tensor, norm: float) -> None:
-        """Sets every .grad to a view of the mean gradient, which is clipped in place.
-
-        A parameter without part in the loss has none, so that weight decay does not move it: as in plain torch.
-        """
-        if self._clip_norm is not None and norm > self._clip_norm:
-            gradient_p.mul_(self._clip_norm / (norm + 1e-6))  # the 1e-6 is torch's
-        parameters = trained.model.parameters
-        for index, gradient in enumerate(flat.unflatten(gradient_p, parameters)):
-            if parameters[index].requires_grad:
-                idle = index in trained.idle and not gradient.any()
-                parameters[index].grad = None if idle else gradient
 
     def _place(self, job: int) -> tuple[int, int]:
         """(model, step) of a job, which must be the next one of its model."""
@@ -207,25 +189,37 @@ class TorchTrainer:
         """The module itself, in training mode; its weights change with every step."""
         return self._trained[model].module
 
-    @torch.no_grad()
+    def average(self, model: int) -> nn.Module:
+        """A module of its own with the moving average of the weights."""
+        trained = self._trained[model]
+        module = prepare(trained.plan).module
+        trained.stepper.average_into(module)
+        return module
+
     def evaluate(self, model: int, dataset: Dataset) -> Evaluation:
         """Loss and accuracy of a model, in evaluation mode, on all rows."""
+        return self.judge(model, self._trained[model].module, dataset)
+
+    @torch.no_grad()
+    def judge(self, model: int, module: nn.Module, dataset: Dataset) -> Evaluation:
+        """The same of another module of this model."""
         trained = self._trained[model]
-        trained.module.eval()
+        module.eval()
         try:
-            parts = [self._judge(trained, dataset, lo) for lo in range(0, dataset.rows, EVALUATION_ROWS)]
+            starts = range(0, dataset.rows, EVALUATION_ROWS)
+            parts = [self._judge(trained.model, module, dataset, lo) for lo in starts]
         finally:
-            freeze_norms(trained.module)
+            freeze_norms(module)
         loss, count, correct, judged = (sum(column) for column in zip(*parts, strict=True))
         mean = loss / count if count else math.nan
         return Evaluation(mean, correct / judged if judged else None, dataset.rows)
 
-    def _judge(self, trained: Trained, dataset: Dataset, lo: int) -> tuple[float, float, float, float]:
+    def _judge(self, model: Model, module: nn.Module, dataset: Dataset, lo: int) -> tuple[float, float, float, float]:
         """(loss sum, its count, correct, judged) of EVALUATION_ROWS rows from `lo` on."""
-        rows = dataset.batch(slice(lo, min(lo + EVALUATION_ROWS, dataset.rows)), trained.model.dtype)
-        output = forward(trained.module, rows.inputs)
+        rows = dataset.batch(slice(lo, min(lo + EVALUATION_ROWS, dataset.rows)), model.dtype)
+        output = forward(module, rows.inputs)
         correct, judged = judge(output, rows.target)
-        loss = trained.model.loss.summed(output, rows.target)
+        loss = model.loss.summed(output, rows.target)
         return float(loss.total), loss.count, float(correct.sum()), float(judged.sum())
 
     def steps(self, model: int) -> int:
@@ -247,36 +241,3 @@ class TorchTrainer:
     def load_state(self, model: int, state: ModelState) -> None:
         """Goes on from there. Raises ConfigError when the state is of another model or optimizer."""
         load_state(self._trained[model], state)
-
-
-def _norm(gradient_p: Tensor) -> float:
-    """Its Euclidean norm, also where the squares of its elements are more than its own dtype can hold."""
-    norm = float(torch.linalg.vector_norm(gradient_p))
-    return norm if isfinite(norm) else float(torch.linalg.vector_norm(gradient_p, dtype=torch.float64))
-
-
-def _require_count(trained: Trained, step: int, count: float, samples: float) -> None:
-    if abs(count) <= NO_COUNT * samples:
-        what = "no row of the batch counts in its loss (every target is ignored, or of weight 0), so the mean is 0 / 0"
-        raise Diverged(trained.plan.name, step, what, trained.plan.optimizer_args.get("lr"))
-
-
-def _require_finite(trained: Trained, step: int, loss: float, norm: float) -> None:
-    found = [f"the {name} is {value:g}" for name, value in (("loss", loss), ("gradient's norm", norm))]
-    if not (isfinite(loss) and isfinite(norm)):
-        lr = trained.plan.optimizer_args.get("lr")
-        raise Diverged(trained.plan.name, step, " and ".join(found), lr)
-
-
-def _apply(trained: Trained, step: int, loss: float) -> None:
-    """Steps optimizer and scheduler. Raises: GradmuxError that says which of them raised what."""
-    plan, stepped = trained.plan, f"optimizer {trained.plan.optimizer}"
-    try:
-        trained.optimizer.step()
-        stepped = f"scheduler {plan.scheduler}"
-        step_scheduler(trained, loss)
-    except Exception as error:  # torch's own classes raise all kinds, each for its own arguments
-        raise GradmuxError(
-            f"model {plan.name!r}, step {step}: {stepped} raised {type(error).__name__}: {first_line(error)}; "
-            "change its arguments, then submit again"
-        ) from error

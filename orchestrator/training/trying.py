@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.losses import LossError
 from gradmux.lambda_worker.norms import freeze_norms
+from gradmux.lambda_worker.optimizers import label as name_of
 from gradmux.lambda_worker.outputs import changed
 from gradmux.lambda_worker.randomness import torch_random
+from gradmux.lambda_worker.schedules import step_scheduler
+from gradmux.lambda_worker.state import encode_state
 from gradmux.lambda_worker.structure import Values, Weighted, forward
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.code import first_line
@@ -53,30 +55,26 @@ def try_evaluation(trained: Trained, dataset: Dataset) -> None:
 def rehearse(trained: Trained, steps: int) -> None:
     """One step of the optimizer, and of the scheduler `steps`, with a gradient of ones: the model is spoilt by it.
 
-    Raises: ConfigError. Beyond MOST_STEPS the scheduler is trusted.
+    Raises: ConfigError, also for a state that no checkpoint can hold. Beyond MOST_STEPS the scheduler is trusted.
     """
-    plan, stepped = trained.plan, f"optimizer {trained.plan.optimizer}"
-    step = 0
+    plan, stepper = trained.plan, trained.stepper
+    stepped, step = f"optimizer {name_of(plan.optimizer)}", 0
     try:
         with warnings.catch_warnings(action="ignore"):
             for index, parameter in enumerate(trained.model.parameters):
-                if parameter.requires_grad and index not in trained.idle:
+                if parameter.requires_grad and index not in stepper.idle:
                     parameter.grad = torch.ones_like(parameter)
-            trained.optimizer.step()
-            stepped = f"scheduler {plan.scheduler}"
-            while trained.scheduler is not None and step < min(steps, MOST_STEPS):
-                step_scheduler(trained, 1.0)
+            stepper.optimizer.step()
+            stepped = f"scheduler {name_of(plan.scheduler or '')}"
+            while stepper.scheduler is not None and step < min(steps, MOST_STEPS):
+                step_scheduler(stepper.scheduler, 1.0)
                 step += 1
     except Exception as error:  # torch's own classes raise all kinds, each for its own arguments
         raise ConfigError(f"model {plan.name!r}: {stepped} cannot do step {step}: {_told(error)}") from error
-
-
-def step_scheduler(trained: Trained, loss: float) -> None:
-    """After a step of the optimizer; nothing without a scheduler."""
-    if isinstance(trained.scheduler, ReduceLROnPlateau):
-        trained.scheduler.step(loss)
-    elif trained.scheduler is not None:
-        trained.scheduler.step()
+    try:
+        encode_state(stepper.state())
+    except Exception as error:  # also the user's own state_dict
+        raise ConfigError(f"model {plan.name!r}: no checkpoint can hold how it is stepped: {_told(error)}") from error
 
 
 def _try_rows(trained: Trained, dataset: Dataset, purpose: str, play: Play) -> None:
@@ -118,7 +116,8 @@ def _with_gradient(trained: Trained, x: Values, y: Values) -> Tensor:
     trained.model.loss.check(changed(output, Tensor.detach), y)
     _refuse_foreign(loss, parameters.values())
     found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    trained.idle = frozenset(index for index, gradient in zip(parameters, found, strict=True) if gradient is None)
+    pairs = zip(parameters, found, strict=True)
+    trained.stepper.idle = frozenset(index for index, gradient in pairs if gradient is None)
     return output  # type: ignore[no-any-return]
 
 

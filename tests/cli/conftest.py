@@ -70,7 +70,7 @@ def account(shared_account: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """
     for name, value in shared_account.environment().items():
         monkeypatch.setenv(name, value)
-    bucket = boto3.resource("s3").create_bucket(Bucket=BUCKET)
+    bucket = boto3.Session().resource("s3").create_bucket(Bucket=BUCKET)
     yield shared_account
     shared_account.set_delays(DelayPlan())
     shared_account.set_faults(FaultPlan())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,15 +29,22 @@ def handler_folder(tmp_path: Path) -> Path:
     return folder
 
 
+def sourced(line: str) -> dict[str, str]:
+    """What a shell has in its AWS variables after it has read the line."""
+    told = subprocess.run(["sh", "-c", f"{line.strip()}\nenv"], capture_output=True, text=True, check=True).stdout
+    pairs = (line.partition("=")[::2] for line in told.splitlines())
+    return {name: value for name, value in pairs if name.startswith("AWS_")}
+
+
 @pytest.mark.usefixtures("stopped_after")
 def test_up_serves_a_stock_client_until_down(
     gradmux: Gradmux, home: Path, handler_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = gradmux("local", "up", "--handler", "echo_handler:handler", "--path", handler_folder, "--function", "echo")
     assert ran.code == 0
-    for name, value in re.findall(r"^export (\w+)=(.*)$", ran.out, re.MULTILINE):
+    for name, value in sourced(ran.out).items():
         monkeypatch.setenv(name, value)
-    answer = boto3.client("lambda").invoke(FunctionName="echo", Payload=json.dumps({"word": "hello"}))
+    answer = boto3.Session().client("lambda").invoke(FunctionName="echo", Payload=json.dumps({"word": "hello"}))
     assert json.load(answer["Payload"]) == {"said": "hello"}
 
     told = gradmux("local", "status", "--json").document

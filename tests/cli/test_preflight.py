@@ -36,7 +36,7 @@ def new_account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     with Emulator(EmulatorConfig(concurrency=LIMIT, warm=LIMIT, memory_mb=1024)) as emulator:
         for name, value in emulator.environment().items():
             monkeypatch.setenv(name, value)
-        boto3.client("s3").create_bucket(Bucket="far-away")
+        boto3.Session().client("s3").create_bucket(Bucket="far-away")
         yield emulator
 
 

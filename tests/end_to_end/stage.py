@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -199,7 +199,11 @@ class Stage:
     def trainer(self, job: Job, run: str) -> TorchTrainer:
         jobs, keys = job.plan, Keys(run)
         return TorchTrainer(
-            job.plans, jobs, store=self.store, keys=keys, clip_norm=job.clip_norm, inline_bytes=job.inline_bytes
+            [replace(plan, clip_norm=job.clip_norm) for plan in job.plans],
+            jobs,
+            store=self.store,
+            keys=keys,
+            inline_bytes=job.inline_bytes,
         )
 
     def builder(self, job: Job, run: str, trainer: TorchTrainer, scheme: Scheme) -> RequestBuilder:

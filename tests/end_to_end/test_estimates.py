@@ -81,7 +81,7 @@ def step(trained: Trained, played: Played, shares: Shares) -> float:
         for weight, rows in shares
     ]
     mean = torch.stack(losses).sum() / sum(weight * len(rows) for weight, rows in shares)
-    trained.optimizer.zero_grad()
+    trained.stepper.optimizer.zero_grad()
     mean.backward()  # type: ignore[no-untyped-call]
-    trained.optimizer.step()
+    trained.stepper.optimizer.step()
     return mean.item()

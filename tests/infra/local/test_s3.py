@@ -134,7 +134,7 @@ def test_workers_can_only_reach_the_emulator(
     assert seen["AWS_ENDPOINT_URL"] == seen["AWS_ENDPOINT_URL_S3"] == emulator.s3_endpoint
     assert seen["AWS_ENDPOINT_URL_LAMBDA"] == emulator.lambda_endpoint
     assert seen["AWS_EC2_METADATA_DISABLED"] == "true"
-    assert seen["AWS_ACCESS_KEY_ID"] == "local"
+    assert seen["AWS_ACCESS_KEY_ID"] == emulator.secret.access_key
     assert "AWS_PROFILE" not in seen
 
 

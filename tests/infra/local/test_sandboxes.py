@@ -15,6 +15,7 @@ import pytest
 
 from gradmux.infra.local import DelayPlan, Emulator, EmulatorConfig
 from tests.infra.local.conftest import SAMPLES, client_of
+from tests.infra.local.door import signed
 
 WORKERS = 4
 CONFIG = EmulatorConfig(handler=SAMPLES, preload=(), warm=2, concurrency=8)
@@ -113,14 +114,15 @@ def test_workers_do_not_draw_the_same_random_numbers(call: Callable[..., Any]) -
 def test_descriptors_stay_flat_over_a_thousand_calls(emulator: Emulator) -> None:
     pids = [emulator.started.processes["server"][0], *(each["pid"] for each in emulator.admin.sandboxes())]
     connection = HTTPConnection("127.0.0.1", emulator.started.lambda_port)
-    path = f"/2015-03-31/functions/{CONFIG.function}/invocations"
+    path, body = f"/2015-03-31/functions/{CONFIG.function}/invocations", b'{"round": 0, "worker": 0}'
+    headers = signed(emulator.secret, "POST", emulator.lambda_endpoint + path, body)
 
     def descriptors() -> int:
         return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
 
     def calls(count: int) -> None:
         for _ in range(count):
-            connection.request("POST", path, b'{"round": 0, "worker": 0}')
+            connection.request("POST", path, body, headers)
             response = connection.getresponse()
             assert response.status == 200
             response.read()

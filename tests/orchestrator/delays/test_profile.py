@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as arrays
 
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.fleets.profile_fleet import DelayTable
 
 
 @st.composite
@@ -109,52 +108,6 @@ def test_round_t_of_a_tiled_profile_is_row_t_mod_rows(profile: DelayProfile, rou
     for row in range(rounds):
         assert np.array_equal(tiled.delays_s[row], profile.delays_s[row % profile.rounds])
         assert np.array_equal(tiled.cold[row], profile.cold[row % profile.rounds])
-
-
-@given(profiles(), st.data())
-def test_chosen_workers_are_distinct_columns_of_the_same_round(profile: DelayProfile, data: st.DataObject) -> None:
-    workers = data.draw(st.integers(1, profile.workers))
-    rounds, seed = data.draw(st.integers(1, 12)), data.draw(st.integers(0, 99))
-    try:
-        chosen = profile.choose_workers(workers, seed=seed, rounds=rounds)
-    except ConfigError:
-        assert profile.failed.any()
-        return
-    assert chosen.delays_s.shape == (rounds, workers)
-    marks = marks_of(profile)
-    for row in range(rounds):
-        answers = chosen.delays_s[row][~chosen.failed[row]].tolist()
-        assert len(set(answers)) == len(answers)
-        assert set(answers) <= set(profile.delays_s[row % profile.rounds].tolist())
-    assert all(marks[delay] == cold for delay, cold in marks_of(chosen).items())
-
-
-def test_workers_are_chosen_anew_each_round_and_alike_for_equal_seeds() -> None:
-    profile = DelayProfile(np.tile(np.arange(1.0, 65.0), (200, 1)))
-    chosen = profile.choose_workers(8, seed=3)
-    assert chosen.same_as(profile.choose_workers(8, seed=3))
-    assert not chosen.same_as(profile.choose_workers(8, seed=4))
-    assert len({tuple(row) for row in chosen.delays_s.tolist()}) == 200
-    assert len(set(chosen.delays_s.ravel().tolist())) == 64
-
-
-@pytest.mark.parametrize("workers", [1, 5, 16])
-def test_workers_are_those_that_a_fleet_over_the_profile_takes(workers: int) -> None:
-    profile = DelayProfile(np.arange(48.0).reshape(3, 16))
-    chosen, table = profile.choose_workers(workers, seed=5, rounds=7), DelayTable(profile.delays_s, workers, seed=5)
-    for round_index in range(7):
-        taken = [table.delay_s(round_index, worker, attempt=1) for worker in range(workers)]
-        assert chosen.delays_s[round_index].tolist() == taken
-
-
-def test_choosing_all_workers_keeps_their_order() -> None:
-    profile = DelayProfile(np.arange(1.0, 13.0).reshape(3, 4))
-    assert profile.choose_workers(4, seed=1).same_as(profile)
-
-
-def test_more_workers_than_measured_are_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot draw 5 workers from a delay profile of 4"):
-        DelayProfile(np.ones((2, 4))).choose_workers(5, seed=0)
 
 
 @given(profiles(), st.integers(0, 99), st.integers(1, 9), st.integers(1, 15))

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
+from benchmarks.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.fleets.calling import Function, Patience
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.ports import Arrival

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
+from benchmarks.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from tests.orchestrator.fleets.emulated import RealFleet
 from tests.orchestrator.fleets.fake_lambda import FakeLambda

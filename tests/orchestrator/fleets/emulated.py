@@ -10,9 +10,9 @@ import boto3
 import botocore.session
 import numpy as np
 
+from benchmarks.boto3_fleet import Boto3Fleet
 from gradmux.infra.local import DelayPlan, Emulator, FaultKind, FaultPlan, ScheduledFault
 from gradmux.orchestrator.aws import new_session
-from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.fleets.calling import Function
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.jobs import JobPlan
@@ -35,7 +35,7 @@ def local_session(emulator: Emulator) -> botocore.session.Session:
     """A session with the emulator's credentials, whatever the environment says."""
     session = new_session()
     session.set_config_variable("region", emulator.config.region)
-    session.set_credentials("local", "local")
+    session.set_credentials(emulator.secret.access_key, emulator.secret.secret_key)
     return session
 
 

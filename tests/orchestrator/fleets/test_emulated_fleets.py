@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.boto3_fleet import Boto3Fleet
 from gradmux.infra.local import DelayPlan, Emulator, EmulatorConfig, FaultKind, FaultPlan, FaultRate
-from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.ports import Invocation, Outcome
 from gradmux.orchestrator.schemes.scheme import Task

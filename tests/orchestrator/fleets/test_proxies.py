@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
+from benchmarks.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.errors import PreflightError
-from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.fleets.calling import Function
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.ports import Outcome

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from benchmarks.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.errors import PreflightError
 from gradmux.orchestrator.fleets import http_dial
-from gradmux.orchestrator.fleets.boto3_fleet import Boto3Fleet
 from gradmux.orchestrator.fleets.calling import Function, request_body
 from gradmux.orchestrator.fleets.http_client import HttpClient
 from gradmux.orchestrator.fleets.http_dial import Dialer, Route

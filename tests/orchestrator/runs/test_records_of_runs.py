@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from gradmux.orchestrator.record import (
     EndLine,
     Header,
     Heard,
+    Line,
     MemoryRecord,
     RecordError,
     RoundLine,
@@ -32,7 +34,7 @@ from gradmux.orchestrator.record import (
 from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
 from gradmux.orchestrator.runs.cost import cost_of
 from gradmux.orchestrator.runs.failed import load_failed, save_failed
-from gradmux.orchestrator.runs.history import DONE, Follower, history_of, read_history
+from gradmux.orchestrator.runs.history import DONE, Follower, History, read_history
 from gradmux.orchestrator.runs.index import opened_index
 from gradmux.orchestrator.runs.keeper import Keeper
 from gradmux.orchestrator.runs.life import FolderError, living, settle, store_name
@@ -73,6 +75,14 @@ LIVES = [
     line(0, [decoded(1, 0, 4.0)], (heard(0, 0, 1.0),)),
     EndLine("stopped", 5.0, "Interrupted: interrupted", (heard(0, 1, 3.0),)),
 ]
+
+
+def history_of(lines: Iterable[Line]) -> History:
+    """What the lines tell together."""
+    history = History()
+    for line in lines:
+        history.take(line)
+    return history
 
 
 def test_each_gradient_counts_once_and_each_bill_counts() -> None:
@@ -245,8 +255,8 @@ def test_two_checkpoints_are_kept_and_a_later_life_is_newer(tmp_path: Path) -> N
 
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, FAST_DISK)
-    checkpoints.write(Manifest("r", 0, ("a",), (1,), version=2), [ModelState(1, b"w", b"o")])
-    with pytest.raises(ConfigError, match="has version 2, this gradmux reads version 1: upgrade it"):
+    checkpoints.write(Manifest("r", 0, ("a",), (1,), version=3), [ModelState(1, b"w", b"o")])
+    with pytest.raises(ConfigError, match="has version 3, this gradmux reads 1 to 2: upgrade it"):
         checkpoints.newest()
 
 

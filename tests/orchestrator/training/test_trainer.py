@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +128,7 @@ def test_chunks_without_rows_decode_to_zero(tmp_path: Path) -> None:
 
 def test_gradients_are_clipped_as_torch_does(tmp_path: Path) -> None:
     sgd = plan(optimizer="SGD", optimizer_args={"lr": 0.5})
-    run = Run([sgd], tmp_path, options={"clip_norm": 0.1})
+    run = Run([replace(sgd, clip_norm=0.1)], tmp_path)
     run.play(*UNCODED)
     clipped, _ = train_reference(sgd, run.dataset, run.order, run.steps, clip_norm=0.1)
     free, _ = train_reference(sgd, run.dataset, run.order, run.steps)
@@ -305,7 +306,7 @@ def result(gradient: float, loss: float = 1.0, dtype: str = "float32") -> CodedR
 def test_a_gradient_whose_square_overflows_has_a_norm_and_is_clipped(tmp_path: Path) -> None:
     """1e30 squared is more than float32 holds, 1e30 is not."""
     sgd = plan(optimizer="SGD", optimizer_args={"lr": 1.0})
-    trainer = Run([sgd], tmp_path, options={"clip_norm": 0.5}).trainer
+    trainer = Run([replace(sgd, clip_norm=0.5)], tmp_path).trainer
     before = trainer.parameters(0)
     told = trainer.step(0, [(result(1e30), 1.0)])
     assert told.gradient_norm == pytest.approx(1e30 * np.sqrt(len(before)), rel=1e-6)

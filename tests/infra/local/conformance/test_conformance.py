@@ -15,7 +15,6 @@ from msgspec import structs
 
 from gradmux.infra.local import Emulator, EmulatorConfig
 from gradmux.infra.local.answers import RESPONSE_BYTES
-from gradmux.infra.local.conformance import ConformanceWorker
 from gradmux.lambda_worker.contract import (
     Reply,
     ReplyMode,
@@ -28,6 +27,7 @@ from gradmux.lambda_worker.contract import (
 )
 from gradmux.lambda_worker.models import build
 from tests.conftest import PROJECT
+from tests.infra.local.conformance.worker import ConformanceWorker
 from tests.infra.local.conftest import CONFIG, Outcome, client_of
 from tests.lambda_worker.workbench import ORDER, ROWS, Workbench, spans, spec
 
@@ -38,9 +38,9 @@ DIFFERS = ("AWS_LAMBDA_RUNTIME_API", "AWS_LAMBDA_LOG_STREAM_NAME", "AWS_ENDPOINT
 
 
 @pytest.fixture(scope="module")
-def runtime() -> Iterator[ConformanceWorker]:
-    """AWS's runtime over the handler of the shared emulator."""
-    with ConformanceWorker(CONFIG) as worker:
+def runtime(shared_emulator: Emulator) -> Iterator[ConformanceWorker]:
+    """AWS's runtime over the handler of the shared emulator, with its key."""
+    with ConformanceWorker(CONFIG, secret=shared_emulator.secret) as worker:
         yield worker
 
 
@@ -160,7 +160,7 @@ class Both:
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     with Emulator(GRADIENTS) as emulator:
         s3_port = int(emulator.s3_endpoint.rpartition(":")[2])
-        with ConformanceWorker(GRADIENTS, s3_port=s3_port) as runtime:
+        with ConformanceWorker(GRADIENTS, s3_port=s3_port, secret=emulator.secret) as runtime:
             yield Both(emulator, runtime, Workbench(tmp_path_factory.mktemp("bench")))
 
 

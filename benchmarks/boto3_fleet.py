@@ -1,7 +1,7 @@
 """Workers on AWS Lambda over stock boto3 and one thread per call: slower, and what `lambda_fleet.py` is held against.
 
-Use it where our own HTTP client cannot go (odd proxies, patched botocore sessions); it costs ten times the CPU time per
-call. Same contract, same outcomes. Read next: `replies.py`.
+It costs ten times the processor time per call. Same contract, same outcomes: the tests of the fleets play both. Read
+next: `orchestrator/fleets/replies.py`.
 """
 
 from __future__ import annotations

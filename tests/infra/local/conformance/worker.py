@@ -22,11 +22,12 @@ from typing import IO, Self
 from gradmux.infra.local import answers
 from gradmux.infra.local.answers import Answer
 from gradmux.infra.local.config import EmulatorConfig
-from gradmux.infra.local.conformance.runtime_api import Event, Kind, RuntimeApi, Said
 from gradmux.infra.local.names import function_arn
 from gradmux.infra.local.parts import worker_variables
 from gradmux.infra.local.processes import child_environment, python_module
 from gradmux.infra.local.sandbox import ending
+from gradmux.infra.local.secret import Secret
+from tests.infra.local.conformance.runtime_api import Event, Kind, RuntimeApi, Said
 
 DEATH_CHECK_S = 0.05
 START_S = 60.0
@@ -37,10 +38,12 @@ LAST_WORDS_S = 0.2
 class ConformanceWorker:
     """`python -m awslambdaric HANDLER`, restarted when it ended, as Lambda does; a context manager."""
 
-    def __init__(self, config: EmulatorConfig, lambda_port: int = 9, s3_port: int = 9) -> None:
-        """The ports are those of an emulator, for handlers that use S3; without one they lead nowhere."""
+    def __init__(
+        self, config: EmulatorConfig, lambda_port: int = 9, s3_port: int = 9, secret: Secret | None = None
+    ) -> None:
+        """Ports and key are those of an emulator, for handlers that use S3; without one they lead nowhere."""
         self._config = config
-        self._variables = worker_variables(config, lambda_port, s3_port)
+        self._variables = worker_variables(config, secret or Secret.make(), lambda_port, s3_port)
         self._resources = ExitStack()
         self._sandbox: _Sandbox | None = None
         self.starts = 0
