@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gradmux.orchestrator.errors import ConfigError, RunStopped
+from gradmux.orchestrator.private import make_private, private_opener
 
 TAIL_BYTES = 65_536
 UNFINISHED = ".unfinished"
@@ -30,8 +31,8 @@ class Disk:
     """The real one."""
 
     def open(self, path: Path) -> int:
-        """A descriptor that writes at the end of the file, which is made when there is none."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        """A descriptor that writes at the end of the file, which is made when there is none; its owner's alone."""
+        return private_opener(str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         """Writes some of `data`; how many bytes."""
@@ -52,7 +53,7 @@ class Disk:
         source.rename(target)
 
     def make_folder(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        make_private(path)
 
     def sync_folder(self, path: Path) -> None:
         """Returns when the names in the folder survive a loss of power."""
@@ -66,7 +67,15 @@ class Disk:
         path.unlink(missing_ok=True)
 
 
+class SharedDisk(Disk):
+    """For what users ask for by its path: who may read it is what their umask says."""
+
+    def open(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+
+
 DISK = Disk()
+SHARED = SharedDisk()
 
 
 def write_whole(path: Path, pieces: Iterable[bytes | memoryview], disk: Disk = DISK) -> None:

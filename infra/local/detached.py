@@ -20,10 +20,11 @@ from typing import Any
 
 from gradmux.infra.local.client import AdminClient
 from gradmux.infra.local.config import EmulatorConfig
-from gradmux.infra.local.environment import environment_file, make_private, private_opener
+from gradmux.infra.local.environment import environment_file
 from gradmux.infra.local.errors import EmulatorError
 from gradmux.infra.local.launch import Started, start_server
 from gradmux.infra.local.processes import start_time
+from gradmux.orchestrator.private import make_private, private_opener
 
 STOP_S = 20.0
 

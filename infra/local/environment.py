@@ -1,17 +1,14 @@
-"""Files and folders that only their owner can read, and the one that leads a shell to a running emulator.
-
-Modes are set, not asked for: the umask of whoever calls plays no part. Used by `detached.py` and `service.py`.
-"""
+"""The file that leads a shell to a running emulator, and holds its key. Used by `detached.py` and `service.py`."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-FILE_MODE, FOLDER_MODE = 0o600, 0o700
+from gradmux.orchestrator.private import private_opener
+
 PROFILES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 """They go before a key in the environment."""
 
@@ -34,25 +31,3 @@ def write_private(path: Path, text: str) -> None:
     with open(unfinished, "w", opener=private_opener) as file:
         file.write(text)
     unfinished.replace(path)
-
-
-def private_opener(path: str, flags: int) -> int:
-    """For `open`: a file that was readable by others is so no longer."""
-    descriptor = os.open(path, flags, FILE_MODE)
-    if stat.S_IMODE(os.fstat(descriptor).st_mode) != FILE_MODE:
-        os.fchmod(descriptor, FILE_MODE)
-    return descriptor
-
-
-def make_private(folder: Path) -> None:
-    """Makes a folder, and those above it that are not there, for their owner alone; else nothing."""
-    try:
-        folder.mkdir(FOLDER_MODE)
-    except FileNotFoundError:
-        make_private(folder.parent)
-        make_private(folder)
-    except FileExistsError:
-        if not folder.is_dir():
-            raise
-    else:
-        folder.chmod(FOLDER_MODE)

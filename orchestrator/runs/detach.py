@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.private import private_opener
 from gradmux.orchestrator.runs.life import last_life, next_epoch
 from gradmux.orchestrator.runs.paths import RunPaths
 
@@ -54,7 +55,7 @@ def run_detached(paths: RunPaths) -> Detached:
     """Starts the process; returns when it has taken the run. Raises NotStarted with the process's own last words."""
     epoch = next_epoch(paths)
     words = ["resume", str(paths.folder.resolve()), "--epoch", str(epoch), "--quiet"]
-    with paths.log.open("ab") as log:
+    with open(paths.log, "ab", opener=private_opener) as log:
         said_before = log.tell()
         process = subprocess.Popen(
             [sys.executable, "-c", "from gradmux.cli.main import main; main()", *words],

@@ -12,6 +12,7 @@ import torch
 
 from gradmux.orchestrator.disk import write_whole
 from gradmux.orchestrator.errors import Diverged, TaskFailed
+from gradmux.orchestrator.private import make_private
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.training.checkpoint import save_weights
@@ -48,7 +49,7 @@ class Diverging:
         ]
         if not kept:
             return error
-        self.paths.weights("").parent.mkdir(exist_ok=True)
+        make_private(self.paths.weights("").parent)
         for index, name in kept:
             write_whole(self.paths.weights(name), [save_weights(self.trainer.module(index))])
         steps = ", ".join(f"{name} after {self.trainer.steps(index)} steps" for index, name in kept)

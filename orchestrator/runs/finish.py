@@ -13,6 +13,7 @@ from math import isfinite
 from torch import nn
 
 from gradmux.orchestrator.disk import write_whole
+from gradmux.orchestrator.private import make_private
 from gradmux.orchestrator.results import ModelResult, RunResult, Trained
 from gradmux.orchestrator.runs.history import History, read_history
 from gradmux.orchestrator.runs.paths import RunPaths
@@ -65,11 +66,11 @@ def _finish_models(
     prepared: Prepared, trainer: TorchTrainer, paths: RunPaths, history: History, averages: Mapping[str, nn.Module]
 ) -> tuple[ModelResult, ...]:
     """Saves the weights of all models, then evaluates each: what it may raise costs no more than its own figures."""
-    paths.weights("").parent.mkdir(exist_ok=True)
+    make_private(paths.weights("").parent)
     for index, plan in enumerate(prepared.models):
         write_whole(paths.weights(plan.name), [save_weights(trainer.module(index))])
         if (average := averages.get(plan.name)) is not None:
-            paths.average("").parent.mkdir(exist_ok=True)
+            make_private(paths.average("").parent)
             write_whole(paths.average(plan.name), [save_weights(average)])
     results = []
     for index, plan in enumerate(prepared.models):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.private import make_private, private_opener
 from gradmux.orchestrator.runs.lock import is_held
 from gradmux.orchestrator.runs.paths import RunPaths, all_runs
 from gradmux.orchestrator.runs.status import RunStatus, status_of
@@ -100,7 +102,9 @@ def _put_aside(path: Path) -> None:
 
 
 def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
+    if os.access(path if path.exists() else path.parent, os.W_OK):
+        os.close(private_opener(str(path), os.O_RDWR | os.O_CREAT))  # SQLite gives its other files the same mode
     index = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
     try:
         index.execute("PRAGMA journal_mode = WAL")

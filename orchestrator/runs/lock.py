@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.private import private_opener
 
 PATIENCE_S = 0.3
 """Somebody who only looks holds the lock for an instant."""
@@ -27,7 +28,7 @@ class RunBusy(GradmuxError):
 @contextmanager
 def only_process(lock: Path, what: str) -> Iterator[None]:
     """Holds the lock while the context is open, and never longer than this process lives. Raises RunBusy."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = private_opener(str(lock), os.O_RDWR | os.O_CREAT)
     try:
         if not _acquire(descriptor):
             raise RunBusy(

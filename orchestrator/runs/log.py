@@ -11,8 +11,10 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 
+from gradmux.orchestrator.private import private_opener
 from gradmux.orchestrator.record import Header, Line, Recorder, RoundLine
 from gradmux.orchestrator.schemes.codes.code import NOISY
 
@@ -24,7 +26,10 @@ LOGGER = "gradmux"
 
 
 class QuietFile(logging.FileHandler):
-    """Says nothing when it cannot write."""
+    """Says nothing when it cannot write; nobody but its owner reads it."""
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(open(self.baseFilename, "ab", opener=private_opener), encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Gives the line up."""

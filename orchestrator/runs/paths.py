@@ -29,8 +29,11 @@ from pathlib import Path
 
 from gradmux.orchestrator.disk import DISK, Disk, DiskError
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.private import tighten, tighten_all
 
 STAGING = ".new-"
+OURS = ("runs", "slots", "local.", "prices.toml")
+"""how the names of all that a home holds begin"""
 ABANDONED_S = 3600.0
 """A folder that has been in the making for so long is not being made any more."""
 
@@ -129,6 +132,13 @@ def prices_file(home: Path) -> Path:
     return home / "prices.toml"
 
 
+def tighten_home(home: Path) -> None:
+    """Makes a home its owner's alone, unless it is also the place of something else (`--home .`)."""
+    if home.is_dir() and all(each.name.startswith(OURS) for each in home.iterdir()):
+        tighten(home)
+    tighten(runs_folder(home))
+
+
 def runs_folder(home: Path) -> Path:
     """Where the folders of all runs lie."""
     return home / "runs"
@@ -137,14 +147,21 @@ def runs_folder(home: Path) -> Path:
 def all_runs(home: Path) -> list[RunPaths]:
     """Every run, by name."""
     folder = runs_folder(home)
-    found = folder.iterdir() if folder.is_dir() else ()
-    return [RunPaths(each) for each in sorted(found, key=_by_name) if (each / "job.json").exists()]
+    found = sorted(folder.iterdir(), key=_by_name) if folder.is_dir() else []
+    for each in (folder, *found):
+        tighten(each)
+    return [RunPaths(each) for each in found if (each / "job.json").exists()]
 
 
 def find_run(home: Path, name: str) -> RunPaths:
-    """The run of that name, or in the folder of that name. Raises ConfigError when there is none."""
+    """The run of that name, or in the folder of that name, which is its owner's alone from then on.
+
+    Raises: ConfigError when there is none.
+    """
     for folder in (runs_folder(home) / name, Path(name)):
         if name not in ("", ".", "..") and (folder / "job.json").is_file():
+            if (folder / "store-name").is_file():  # else it may be any folder of the user's
+                tighten_all(folder)
             return RunPaths(folder.resolve())
     if name not in ("", ".", "..") and (emptied := runs_folder(home) / name).is_dir():
         raise ConfigError(f"{emptied} holds no job.json, which says what was submitted: restore it, or submit again")
@@ -162,6 +179,7 @@ def create_run(home: Path, name: str, fill: Callable[[RunPaths], None], disk: Di
     runs = runs_folder(home)
     staging = runs / f"{STAGING}{os.getpid()}-{secrets.token_hex(4)}"
     try:
+        tighten_home(home)
         disk.make_folder(staging)
     except OSError as error:
         raise ConfigError(f"no run can be kept in the home folder {home}: {error.strerror or error}") from error

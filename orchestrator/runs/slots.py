@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gradmux.orchestrator.disk import DiskError
+from gradmux.orchestrator.private import make_private, private_opener
 from gradmux.orchestrator.runs.paths import RunPaths
 
 LEASE = struct.Struct("<QQ")
@@ -41,9 +42,9 @@ class Slots:
         self._used = self._waiting = 0
         self._path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
             with self._alone():
-                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                self._descriptor = private_opener(str(self._path), os.O_RDWR | os.O_CREAT | os.O_EXCL)
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX)
                 self._write()
         except OSError as error:
@@ -84,7 +85,7 @@ class Slots:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Nobody else takes slots meanwhile."""
-        descriptor = os.open(self._folder / LEDGER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = private_opener(str(self._folder / LEDGER), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

@@ -22,7 +22,7 @@ from gradmux.lambda_worker.contract import ContractError
 from gradmux.lambda_worker.layout import SHARD_BYTES, Column, Layout, Manifest, parse_manifest
 from gradmux.lambda_worker.layout import encode_manifest as encode_index
 from gradmux.lambda_worker.shards import GetRange, Shards
-from gradmux.orchestrator.disk import write_whole
+from gradmux.orchestrator.disk import SHARED, write_whole
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import Store
 from gradmux.orchestrator.store import digest
@@ -55,12 +55,12 @@ class Folder:
         target = self.path / SHARDS / name
         if not target.exists() or target.stat().st_size != len(content):
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, [content])
+            write_whole(target, [content], SHARED)
 
     def put_index(self, content: bytes) -> None:
         """The last that is written: before, there is no data set."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path / INDEX, [content])
+        write_whole(self.path / INDEX, [content], SHARED)
 
     def get_range(self, key: str, lo: int, hi: int) -> bytes:
         """By plain reads: what is mapped would count as this process's memory."""

@@ -18,6 +18,7 @@ import platformdirs
 import psutil
 
 from gradmux.orchestrator.disk import write_whole
+from gradmux.orchestrator.private import make_private
 
 PLACE = "spool"
 
@@ -49,7 +50,7 @@ def _make() -> Path:
     """Named after the process; what dead processes have left is removed."""
     try:
         place = platformdirs.user_cache_path("gradmux") / PLACE
-        place.mkdir(parents=True, exist_ok=True)
+        make_private(place)
         for left in place.iterdir():
             owner = left.name.partition("-")[0]
             if owner.isdecimal() and not psutil.pid_exists(int(owner)):
