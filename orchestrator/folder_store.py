@@ -17,7 +17,7 @@ from gradmux.orchestrator.errors import PreflightError
 from gradmux.orchestrator.store import StoreUnavailable
 
 UNFINISHED = ".part-"
-TRIES = 8
+TRIES = 100
 """A folder may be removed, being empty, between its making and the file's."""
 
 
@@ -103,11 +103,11 @@ class FolderStore:
         part = path.with_name(f"{UNFINISHED}{os.getpid()}-{secrets.token_hex(6)}")
         try:
             for left in reversed(range(TRIES)):
-                path.parent.mkdir(parents=True, exist_ok=True)
                 try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
                     part.write_bytes(data)
                     break
-                except FileNotFoundError:
+                except (FileNotFoundError, FileExistsError):  # of the folder, which came or went meanwhile
                     if not left:
                         raise
             name(part, path)

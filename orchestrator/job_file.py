@@ -43,9 +43,10 @@ def parse_job(tree: Mapping[str, Any], source: str) -> JobConfig:
     try:
         job = job_class().model_validate(tree)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{source}: {line}" for line in _explain(error))) from None
+        lines = [*_unknown_backend(tree), *_explain(error)]
+        raise ConfigError("\n".join(f"{source}: {line}" for line in lines)) from None
     try:
-        backend = _backend_of(job)
+        backend = _backend_of(job.cluster.backend)
         require_limits(job, backend)
         backend.validate(job)
     except ConfigError as error:
@@ -67,9 +68,22 @@ def _job_class(sections: tuple[tuple[str, type[Section]], ...]) -> type[JobConfi
     return create_model("JobConfig", __base__=JobConfig, **fields)
 
 
-def _backend_of(job: JobConfig) -> Backend:
+def _unknown_backend(tree: Mapping[str, Any]) -> list[str]:
+    """Why the backend cannot be had, if so: its own sections are then unknown, too."""
+    cluster = tree.get("cluster")
+    name = cluster.get("backend") if isinstance(cluster, Mapping) else None
+    if not isinstance(name, str):
+        return []
     try:
-        return find_backend(job.cluster.backend)
+        _backend_of(name)
+    except ConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _backend_of(name: str) -> Backend:
+    try:
+        return find_backend(name)
     except ConfigError as error:
         raise ConfigError(f"cluster.backend: {error}") from None
 

@@ -1,6 +1,6 @@
 """The parts of one life of a run, each made from the job, where it runs, and where it is kept.
 
-Knows neither the loop nor how a life goes on. Read next: `train.py`, which puts the parts together.
+Knows neither the loop nor how a life goes on. Read next: `player.py`, which puts them together.
 """
 
 from __future__ import annotations

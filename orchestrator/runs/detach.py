@@ -58,7 +58,7 @@ def run_detached(paths: RunPaths) -> Detached:
     with open(paths.log, "ab", opener=private_opener) as log:
         said_before = log.tell()
         process = subprocess.Popen(
-            [sys.executable, "-c", "from gradmux.cli.main import main; main()", *words],
+            [sys.executable, "-m", "gradmux", *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

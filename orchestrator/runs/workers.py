@@ -1,6 +1,6 @@
 """The workers of one life of a run, and what makes their requests.
 
-Knows neither loop nor scheme. Read next: `train.py`, which puts them together.
+Knows neither loop nor scheme. Read next: `player.py`, which puts them together.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from gradmux.infra.local import Emulator, EmulatorConfig
 from gradmux.orchestrator.backends import Billed, PlaceNote, find_backend, forget, installed_backends, register
 from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.job_file import job_schema, load_job
+from gradmux.orchestrator.job_file import job_schema, load_job, parse_job
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.runs.prepare import prepare_job
 from gradmux.orchestrator.store import MemoryStore
@@ -180,6 +180,15 @@ def test_a_backend_is_registered_once() -> None:
 def test_a_misspelt_backend_is_told_with_all_names() -> None:
     with pytest.raises(ConfigError, match=r"there is no backend 'locl'; did you mean 'local'\?; installed: aws, local"):
         find_backend("locl")
+
+
+def test_where_a_backend_is_missing_that_is_told_before_its_sections() -> None:
+    tree = {**Case("processs").tree(), "processs": {"start_method": "spawn"}}
+    with pytest.raises(ConfigError) as refused:
+        parse_job(tree, "job.toml")
+    first, second = str(refused.value).splitlines()
+    assert first == "job.toml: cluster.backend: there is no backend 'processs'; installed: aws, local"
+    assert second.startswith("job.toml: processs: is not a key of this section")
 
 
 def test_notes_of_former_lives_are_read() -> None:
