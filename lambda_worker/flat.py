@@ -1,11 +1,13 @@
 """A model as one flat vector, in the one order that both sides use.
 
-    snapshot = parameters, then floating-point buffers
+    snapshot = parameters, then floating-point buffers, then the bits of all other buffers
     gradient = parameters alone
 
 Parameters come in `named_parameters()` order, buffers in `named_buffers()` order; a tensor that is tied into several
 places counts once, where its first name stands. Each tensor is flattened row-major, whatever its memory layout. Frozen
-parameters (`requires_grad = False`) are part of both; their gradient is zero. Integer buffers are in neither.
+parameters (`requires_grad = False`) are part of both; their gradient is zero. Buffers of other types than the model's
+(narrow floats, integers, complex numbers) keep theirs: a narrow float is exact in the snapshot's type, and what is no
+float travels as float64, bit by bit.
 
 Knows nothing of S3 or requests; used by the worker and by the orchestrator. Read `gradient.py` next.
 """
@@ -19,12 +21,16 @@ import torch
 from torch import Tensor, nn
 
 __all__ = [
+    "cast",
     "flatten",
     "float_buffers",
     "from_bytes",
     "load_snapshot",
+    "numbers",
+    "other_buffers",
     "parameter_count",
     "parameters",
+    "set_numbers",
     "snapshot",
     "snapshot_size",
     "to_bytes",
@@ -32,6 +38,7 @@ __all__ = [
     "unflatten_into",
 ]
 
+EXACT_BELOW = 2.0**53
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -45,6 +52,12 @@ def float_buffers(model: nn.Module) -> list[Tensor]:
     return [buffer for _, buffer in model.named_buffers() if buffer.is_floating_point()]
 
 
+def other_buffers(model: nn.Module) -> list[Tensor]:
+    """Integer, boolean and complex buffers in flat order; without batch norm's counters, which no forward needs."""
+    named = (item for item in model.named_buffers() if not item[1].is_floating_point())
+    return [buffer for name, buffer in named if name.rpartition(".")[2] != "num_batches_tracked"]
+
+
 def parameter_count(model: nn.Module) -> int:
     """Elements of the gradient."""
     return sum(parameter.numel() for parameter in parameters(model))
@@ -52,7 +65,9 @@ def parameter_count(model: nn.Module) -> int:
 
 def snapshot_size(model: nn.Module) -> int:
     """Elements of a snapshot."""
-    return parameter_count(model) + sum(buffer.numel() for buffer in float_buffers(model))
+    others = sum(numbers(buffer).numel() for buffer in other_buffers(model))
+    lanes = 8 // parameters(model)[0].element_size() if others else 0
+    return parameter_count(model) + sum(buffer.numel() for buffer in float_buffers(model)) + lanes * others
 
 
 def flatten(tensors: Iterable[Tensor]) -> Tensor:
@@ -81,12 +96,51 @@ def unflatten_into(flat: Tensor, tensors: Sequence[Tensor]) -> None:
 
 def snapshot(model: nn.Module) -> Tensor:
     """The model's state as a new flat vector: parameters, then floating-point buffers."""
-    return flatten([*parameters(model), *float_buffers(model)])
+    own, others = parameters(model), other_buffers(model)
+    parts: list[Tensor] = [*own, *(buffer.to(own[0].dtype) for buffer in float_buffers(model))]
+    if others:
+        parts.append(torch.cat([numbers(buffer) for buffer in others]).view(own[0].dtype))
+    return flatten(parts)
 
 
 def load_snapshot(model: nn.Module, flat: Tensor) -> None:
     """The inverse of `snapshot`. Raises ValueError when the sizes differ."""
-    unflatten_into(flat, [*parameters(model), *float_buffers(model)])
+    floats, others = [*parameters(model), *float_buffers(model)], other_buffers(model)
+    size = sum(tensor.numel() for tensor in floats)
+    if flat.numel() != snapshot_size(model):
+        raise ValueError(f"the flat vector has {flat.numel()} elements, the model takes {snapshot_size(model)}")
+    unflatten_into(flat[:size], floats)
+    if others:
+        set_numbers(flat[size:].clone().view(torch.float64), others)
+
+
+def numbers(buffer: Tensor) -> Tensor:
+    """A tensor of any type as float64 numbers, (elements,), or two for each complex one. Raises OverflowError."""
+    flat = buffer.detach().reshape(-1)
+    values = (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).to(torch.float64)
+    if not (flat.is_floating_point() or flat.is_complex()) and values.numel() and values.abs().max() >= EXACT_BELOW:
+        raise OverflowError(f"a buffer of {buffer.dtype} holds {values.abs().max():.0f}, float64 is exact below 2^53")
+    return values
+
+
+@torch.no_grad()
+def set_numbers(values: Tensor, tensors: Sequence[Tensor]) -> None:
+    """The inverse of `numbers`, for several tensors one after the other; what is whole is rounded."""
+    sizes = [tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in tensors]
+    for tensor, part in zip(tensors, torch.split(values, sizes), strict=True):
+        if tensor.is_complex():
+            tensor.copy_(torch.view_as_complex(part.clone().view(*tensor.shape, 2)))
+        elif tensor.is_floating_point():
+            tensor.copy_(part.view(tensor.shape))
+        else:
+            tensor.copy_(part.round().view(tensor.shape))
+
+
+def cast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The model with its floats of 32 and 64 bits as `dtype`, in place: narrow and complex ones stay as they are."""
+    wide = (torch.float32, torch.float64)
+    done: nn.Module = model._apply(lambda tensor: tensor.to(dtype) if tensor.dtype in wide else tensor)  # type: ignore[no-untyped-call]
+    return done
 
 
 def to_bytes(flat: Tensor) -> bytes:

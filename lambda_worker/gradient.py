@@ -3,8 +3,9 @@
 Redundant workers must agree to the last bit where the code's coefficients are 1, and closely enough that a decode with
 large coefficients does not amplify the difference. Hence two ways:
 
-    chunk by chunk   the rule. A chunk's gradient has the same bits whoever computes it; chunks are added in order,
-                     in float64 when the wire carries float64 although the model is float32.
+    chunk by chunk   the rule, and the only way for models of fixed passes, each of which is a chunk here. A chunk's
+                     gradient has the same bits whichever worker computes it; chunks are added in order, in float64
+                     when the wire carries float64 although the model is float32.
     one pass         when coefficients differ from 1 and rounding in the model's dtype is accepted (the wire is not
                      wider than the model): per-sample losses are weighted, one backward serves all chunks. Not with
                      batch norm, dropout, or a loss that has no per-sample values.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -44,7 +45,12 @@ class Batch:
     """Each (samples, ...)."""
     coefficient: float = 1.0
     seed: int = 0
-    """Of the chunk's random numbers."""
+    """Of its random numbers: the number of its first pass."""
+
+    @property
+    def holds_first(self) -> bool:
+        """Is it, or begins it with, the batch's first pass, after which the module's buffers count?"""
+        return self.seed == 0
 
     @property
     def samples(self) -> int:
@@ -59,6 +65,8 @@ class CodedSum:
     """(p,)"""
     sums: Tensor
     """(k,) float64: `SumIndex`, then batch-norm statistics."""
+    buffers: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
+    """(b,) float64: `Model.changed_buffers` after the batch's first pass; (0,) without it, or when none has changed."""
 
 
 def coded_sum(model: Model, batches: Sequence[Batch], seed: int = 0, wire: str = "float32") -> CodedSum:
@@ -68,7 +76,7 @@ def coded_sum(model: Model, batches: Sequence[Batch], seed: int = 0, wire: str =
     """
     wider = wire == "float64" and model.dtype is not torch.float64
     weighted = len(batches) > 1 and any(batch.coefficient != 1.0 for batch in batches)
-    if weighted and not wider and not model.norms and not model.draws and model.loss.separable:
+    if weighted and not model.fixed and not wider and not model.norms and not model.draws and model.loss.separable:
         at_once = _one_pass(model, batches)
         if at_once is not None:
             return at_once
@@ -84,11 +92,14 @@ def _chunk_by_chunk(model: Model, batches: Sequence[Batch], seed: int, dtype: to
     count = sum(parameter.numel() for parameter in model.parameters)
     gradient = torch.zeros(count, dtype=dtype)
     sums = torch.zeros(FIXED_SUMS + statistics_size(model.norms), dtype=torch.float64)
+    buffers = torch.empty(0, dtype=torch.float64)
     for batch in batches:
         part = _chunk(model, batch, seed)
         gradient.add_(part.gradient.to(dtype), alpha=batch.coefficient)
         sums.add_(part.sums, alpha=batch.coefficient)
-    return CodedSum(gradient, sums)
+        if part.buffers.numel():
+            buffers = batch.coefficient * part.buffers
+    return CodedSum(gradient, sums, buffers)
 
 
 def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
@@ -106,7 +117,8 @@ def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
     sums[SumIndex.PREDICTIONS] = predictions.sum()
     sums[SumIndex.COUNT] = loss.count
     sums[FIXED_SUMS:] = statistics
-    return CodedSum(gradient, sums)
+    changed = model.changed_buffers() if model.fixed and batch.holds_first else None
+    return CodedSum(gradient, sums) if changed is None else CodedSum(gradient, sums, changed)
 
 
 def _one_pass(model: Model, batches: Sequence[Batch]) -> CodedSum | None:

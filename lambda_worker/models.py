@@ -13,17 +13,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
+import torch
 from msgspec import Raw
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.codec import Message, Natural, Text, decode, from_raw, to_raw
 from gradmux.lambda_worker.losses import Loss, loss_from
-from gradmux.lambda_worker.norms import freeze_norms, norm_layers
+from gradmux.lambda_worker.norms import Rule, training_norms
 from gradmux.lambda_worker.origin import OriginError, named
 from gradmux.lambda_worker.randomness import torch_random
 
 __all__ = ["Model", "ModelError", "ModelSpec", "build", "encode_spec", "parse_spec"]
+
+
+NO_HOLDER = 1e-9
+"""a decoded 1 as small as this is a 0"""
+HALF = 0.5
 
 
 class ModelError(ValueError):
@@ -43,7 +50,11 @@ class ModelSpec:
     dtype: str = "float32"
     """float32 or float64: of parameters, buffers and floating inputs."""
     seed: int = 0
-    """Of torch while the factory runs: what no snapshot carries, such as integer buffers, is equal everywhere."""
+    """Of the random numbers that the factory draws."""
+    fixed: bool = False
+    """Every pass is a forward of its own (`gradient.py`); False: a forward takes as many rows as a task gives it."""
+    norms: Rule = "running"
+    """How batch normalisation normalises: `norms.py`; "batch" takes fixed passes."""
 
 
 class _Pickled(Message, frozen=True):
@@ -60,12 +71,14 @@ class _Document(Message, frozen=True):
     loss: Text | _Pickled
     dtype: Literal["float32", "float64"]
     seed: Natural = 0
+    fixed: bool = False
+    norms: Rule = "running"
 
 
 def encode_spec(spec: ModelSpec) -> bytes:
     """The spec as JSON with sorted keys: equal specs are equal bytes, so that its hash can be its key."""
     factory, loss = (each if isinstance(each, str) else _Pickled(to_raw(each)) for each in (spec.factory, spec.loss))
-    document = _Document(factory, spec.args, loss, spec.dtype, spec.seed)  # type: ignore[arg-type]
+    document = _Document(factory, spec.args, loss, spec.dtype, spec.seed, spec.fixed, spec.norms)  # type: ignore[arg-type]
     return msgspec.json.encode(document, order="sorted")
 
 
@@ -73,7 +86,7 @@ def parse_spec(raw: bytes) -> ModelSpec:
     """The inverse of `encode_spec`. Raises ContractError."""
     document = decode(raw, _Document, "model spec")
     factory, loss = _code(document.factory, "factory"), _code(document.loss, "loss")
-    return ModelSpec(factory, document.args, loss, document.dtype, document.seed)
+    return ModelSpec(factory, document.args, loss, document.dtype, document.seed, document.fixed, document.norms)
 
 
 def _code(code: str | _Pickled, name: str) -> str | bytes:
@@ -81,36 +94,79 @@ def _code(code: str | _Pickled, name: str) -> str | bytes:
 
 
 class Model:
-    """A module in training mode (batch norm frozen), its loss, and the flat order of its tensors."""
+    """A module in training mode, its loss, and the flat order of its tensors."""
 
-    def __init__(self, module: nn.Module, loss: Loss, dtype: str = "float32") -> None:
-        """Takes the module over: casts it to `dtype` and sets its mode."""
-        self.module = module.to(flat.DTYPES[dtype])
+    def __init__(
+        self, module: nn.Module, loss: Loss, dtype: str = "float32", *, fixed: bool = False, norms: Rule = "running"
+    ) -> None:
+        """Takes the module over: casts it to `dtype` and sets its mode. `fixed` and `norms` are `ModelSpec`'s."""
+        self.module = flat.cast(module, flat.DTYPES[dtype])
         self.loss = loss.to(flat.DTYPES[dtype])
         self.dtype = flat.DTYPES[dtype]
         self.parameters = flat.parameters(module)
-        self.norms = norm_layers(module)
+        self.fixed, self._rule = fixed, norms
+        self.norms: list[_BatchNorm] = []
+        self.train()
         self.draws = False
         """Whether a forward pass was seen to draw random numbers (dropout)."""
-        self._buffers = flat.float_buffers(module)
+        running = {id(buffer) for layer in self.norms for buffer in layer.buffers(recurse=False)}
+        self.buffers = [buffer for buffer in module.buffers() if id(buffer) not in running]
+        """All but the running statistics, which travel as sums."""
+        self._all = list(module.buffers())
+        self._before: list[Tensor] | None = None
         self._snapshot: Tensor | None = None
         if not any(parameter.requires_grad for parameter in self.parameters):
             raise ModelError("the model has no parameter that is trained")
-        freeze_norms(module)
+        if norms == "batch" and self.norms and not fixed:
+            raise ModelError('norms = "batch" needs fixed passes, for what a pass is changes what its rows are worth')
+
+    def train(self) -> None:
+        """Training mode, as the user's own `train()` has it, and batch norm under its rule."""
+        self.norms = training_norms(self.module, self._rule)
 
     def load(self, snapshot: Tensor) -> None:
-        """Sets parameters and float buffers. Loading the snapshot that is loaded already costs nothing."""
+        """Sets parameters and buffers. Loading the snapshot that is loaded already costs nothing."""
         if snapshot is self._snapshot:
             return
         self._snapshot = None  # if the copy fails half way, nothing is loaded
         flat.load_snapshot(self.module, snapshot)
-        self._snapshot = snapshot
+        self._snapshot, self._before = snapshot, [buffer.clone() for buffer in self._all]
 
+    @torch.no_grad()
     def reset_buffers(self) -> None:
-        """Undoes what a forward pass did to float buffers, so that chunks do not depend on what ran before them."""
-        if self._buffers and self._snapshot is not None:
-            count = sum(buffer.numel() for buffer in self._buffers)
-            flat.unflatten_into(self._snapshot[self._snapshot.numel() - count :], self._buffers)
+        """Undoes what a forward pass did to buffers, so that passes do not depend on what ran before them."""
+        if self._before is not None and self._snapshot is not None:
+            for buffer, before in zip(self._all, self._before, strict=True):
+                buffer.copy_(before)
+
+    def changed_buffers(self) -> Tensor | None:
+        """What a forward made of `buffers`, as float64 numbers, (b,); None when it has changed none.
+
+        A 1; for each buffer 1 or 0, whether it has changed; then the values of all, zeros for those that have not.
+        Raises OverflowError for whole numbers that float64 cannot tell apart.
+        """
+        known = {id(buffer): before for buffer, before in zip(self._all, self._before or (), strict=False)}
+        changed = [not torch.equal(known.get(id(buffer), buffer), buffer) for buffer in self.buffers]
+        if not any(changed):
+            return None
+        values = [
+            flat.numbers(buffer if new else torch.zeros_like(buffer))
+            for buffer, new in zip(self.buffers, changed, strict=True)
+        ]
+        return torch.cat([torch.tensor([1.0, *changed], dtype=torch.float64), *values])
+
+    def set_buffers(self, section: Tensor) -> bool:
+        """Takes over a decoded section, (b,) float64; False when no result held the batch's first pass."""
+        if section.numel() == 0 or abs(float(section[0])) <= NO_HOLDER:
+            return False
+        count, section = len(self.buffers), section / section[0]
+        sizes = [flat.numbers(torch.zeros_like(buffer)).numel() for buffer in self.buffers]
+        parts = torch.split(section[1 + count :], sizes)
+        for buffer, changed, part in zip(self.buffers, section[1 : 1 + count].tolist(), parts, strict=True):
+            if changed > HALF:
+                flat.set_numbers(part, [buffer])
+        self._snapshot = None
+        return True
 
 
 def build(spec: ModelSpec) -> Model:
@@ -122,7 +178,7 @@ def build(spec: ModelSpec) -> Model:
         raise ModelError(f"the factory returned {type(module).__name__}, expected a torch.nn.Module")
     plain_name = isinstance(spec.loss, str) and ":" not in spec.loss
     loss = loss_from(spec.loss if plain_name else _resolve(spec.loss, "loss"), _label(spec.loss))
-    return Model(module, loss, spec.dtype)
+    return Model(module, loss, spec.dtype, fixed=spec.fixed, norms=spec.norms)
 
 
 def _factory(code: str | bytes) -> Any:

@@ -1,9 +1,12 @@
-"""Batch normalisation under gradient coding: normalise with running statistics, send the sums that update them.
+"""Batch normalisation under gradient coding, by one of two rules; either way the batch's sums update what is running.
 
-A batch mean is no sum over samples, so a worker that normalised with its own rows' statistics could not be decoded.
-Instead every layer normalises as in evaluation, and for each the sums [count, sum x (C), sum x^2 (C)] over the rows
-travel, in float64, with the gradient. Decoded, they are those of the whole batch, and `update_running_statistics`
-does what torch does after a forward pass over the whole batch.
+    "batch"     every pass is normalised by its own statistics, as torch does in training mode. Passes are the same
+                whichever workers compute them, so the gradient is still a sum over them.
+    "running"   every layer normalises as in evaluation, by running statistics: a sum over rows, however they are cut.
+
+For each layer the sums [count, sum x (C), sum x^2 (C)] over the rows travel, in float64, with the gradient. Decoded,
+they are those of the whole batch, and `update_running_statistics` does what torch does after a forward pass over the
+whole batch, once a step. A layer that the user keeps in evaluation mode stays so, and is updated by nothing.
 
 Used by both sides. Read `gradient.py` next.
 """
@@ -12,12 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["NormError", "freeze_norms", "norm_layers", "recording", "statistics_size", "update_running_statistics"]
+__all__ = ["NormError", "Rule", "recording", "statistics_size", "training_norms", "update_running_statistics"]
+
+Rule: TypeAlias = Literal["batch", "running"]
 
 MIN_VALUES = 2
 """A variance takes two values."""
@@ -27,28 +33,26 @@ class NormError(ValueError):
     """A normalisation layer that makes the gradient no sum over samples."""
 
 
-def norm_layers(model: nn.Module) -> list[_BatchNorm]:
-    """The batch-norm layers in `named_modules()` order, shared ones once.
+def training_norms(model: nn.Module, rule: Rule = "running") -> list[_BatchNorm]:
+    """Puts the model into training mode as the user's own `train()` does it, and its norms under this rule.
 
-    Raises NormError for one that keeps no running statistics.
+    Returns the batch-norm layers whose statistics run, in `named_modules()` order, shared ones once: neither those that
+    the user keeps in evaluation mode, nor those without running statistics. Raises NormError for one of these under the
+    rule "running", which they cannot follow.
     """
-    layers = []
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm):
-            if module.running_mean is None:
-                raise NormError(
-                    f"{name}: BatchNorm with track_running_stats=False normalises with the statistics of its batch, "
-                    "so its gradient is no sum over samples; track running statistics, or use GroupNorm or LayerNorm"
-                )
-            layers.append(module)
-    return layers
-
-
-def freeze_norms(model: nn.Module) -> None:
-    """Training mode, but batch normalisation with the running statistics."""
     model.train()
-    for layer in norm_layers(model):
-        layer.eval()
+    layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, _BatchNorm)]
+    for name, layer in layers:
+        if layer.running_mean is None and rule == "running":
+            raise NormError(
+                f"{name}: BatchNorm with track_running_stats=False normalises with the statistics of its batch, "
+                "so its gradient is no sum over samples; track running statistics, or use GroupNorm or LayerNorm"
+            )
+    running = [layer for _, layer in layers if layer.training and layer.running_mean is not None]
+    if rule == "running":
+        for layer in running:
+            layer.eval()
+    return running
 
 
 def statistics_size(layers: Sequence[_BatchNorm]) -> int:
@@ -91,12 +95,11 @@ def _sums(activation: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def update_running_statistics(model: nn.Module, statistics: Tensor) -> None:
+def update_running_statistics(layers: Sequence[_BatchNorm], statistics: Tensor) -> None:
     """Updates running mean, variance and batch count as torch does for one batch with these decoded sums.
 
-    `statistics` is (statistics_size,), float64: the sums of the whole batch, after those of `SumIndex`.
+    `layers` are those of `training_norms`; `statistics` is (statistics_size,), float64: the sums of the whole batch.
     """
-    layers = norm_layers(model)
     size = statistics_size(layers)
     if statistics.numel() != size:
         raise ValueError(f"{statistics.numel()} statistics came, the model's batch-norm layers have {size}")

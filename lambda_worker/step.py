@@ -86,7 +86,7 @@ class Stepper:
         self._set_gradients(mean_p, norm)
         self._apply(loss)
         if self.model.norms:
-            update_running_statistics(self.model.module, sums_k[FIXED_SUMS:])
+            update_running_statistics(self.model.norms, sums_k[FIXED_SUMS:])
         self._add_to_average()
         return Stepped(loss, rows, correct, norm)
 

@@ -10,13 +10,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
 
 from gradmux.lambda_worker.buffers import NonFiniteResult, encode_result
 from gradmux.lambda_worker.errors import describe
 from gradmux.lambda_worker.gradient import Batch, CodedSum, coded_sum, mixed, squared_distance
 from gradmux.lambda_worker.messages import Result, Rows, Task, Term, Timing, Weights
 from gradmux.lambda_worker.models import Model
+from gradmux.lambda_worker.order import RowIds
 from gradmux.lambda_worker.sandbox import Sandbox
+from gradmux.lambda_worker.structure import Values, mapped
 
 __all__ = ["Bench", "Stopwatch", "answer_task", "compute_task", "failed", "warm_task"]
 
@@ -105,7 +110,7 @@ def compute_task(task: Task, bench: Bench) -> Result:
             raise NonFiniteResult(f"squared distance to the gradient at the reference weights is {distance}")
         if distance <= task.skip.threshold:
             return _skipped(task, coded, distance)
-    buffer = encode_result(coded.gradient, coded.sums, bench.wire)
+    buffer = encode_result(coded.gradient, coded.sums, bench.wire, coded.buffers)
     return Result(task.slot, task.job, "ok", message=task.message, distance=distance, buffer=buffer, size=len(buffer))
 
 
@@ -122,10 +127,30 @@ def _prepare(task: Task, terms: Sequence[Term], bench: Bench) -> tuple[Model, li
         dataset = bench.sandbox.dataset(bench.data)
         batches = []
         for first, end, coefficient in terms:
-            rows = Rows.ascending(order.rows_of(task.step, task.passes, first, end))
-            inputs, target = dataset.read(rows, model.dtype)
-            batches.append(Batch(inputs, target, coefficient, seed=first))
+            edges = range(first, end + 1) if model.fixed else (first, end)
+            passes = [order.rows_of(task.step, task.passes, *each) for each in pairwise(edges)]
+            inputs, target = dataset.read(_rows(passes), model.dtype)
+            cut = zip(edges, _parts(inputs, passes), _parts(target, passes), strict=False)
+            batches += [Batch(x, y, coefficient, seed=number) for number, x, y in cut]
     return model, batches
+
+
+def _rows(passes: Sequence[RowIds]) -> Rows:
+    """All of them, in order, in one read."""
+    return Rows.ascending(passes[0]) if len(passes) == 1 else Rows.of(np.concatenate(passes))
+
+
+def _parts(values: Values, passes: Sequence[RowIds]) -> list[Values]:
+    """The rows of each pass, in memory of their own: where a tensor begins can change the last bits of a product."""
+    if len(passes) == 1:
+        return [values]
+    edges = [0, *accumulate(map(len, passes))]
+    return [_part(values, lo, hi) for lo, hi in pairwise(edges)]
+
+
+def _part(values: Values, lo: int, hi: int) -> Values:
+    part: Values = mapped(lambda tensor: tensor[lo:hi].clone(), values)
+    return part
 
 
 def _at(weights: Weights, model: Model, batches: Sequence[Batch], task: Task, bench: Bench) -> CodedSum:

@@ -152,11 +152,24 @@ class TrainingConfig(Section):
     """largest Euclidean norm of a gradient; a longer one is shortened to it, as torch's clip_grad_norm_ does"""
     clip_value: Annotated[float, Field(gt=0)] | None = None
     """largest absolute value of an element of a gradient; larger ones become it, as torch's clip_grad_value_ does"""
+    pass_rows: Annotated[int, Field(ge=1)] | None = None
+    """a batch is cut into passes of at most so many rows, and each is one forward and backward, whichever worker
+    computes it: what mixes rows, draws random numbers or changes buffers is then the same under every scheme; not
+    given: a forward takes all rows that a worker has of a part of the batch"""
+    norms: Literal["running", "batch"] = "running"
+    """how batch normalisation normalises while training: by running statistics, or by those of each pass, as torch
+    does; "batch" needs pass_rows"""
 
     @model_validator(mode="after")
     def _clips_once(self) -> Self:
         if self.clip_norm is not None and self.clip_value is not None:
             raise ValueError("clip_norm and clip_value do not go together: give one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _passes_for_norms(self) -> Self:
+        if self.norms == "batch" and self.pass_rows is None:
+            raise ValueError('norms = "batch" needs pass_rows: how many rows are normalised together, 32 for example')
         return self
 
 

@@ -101,6 +101,7 @@ class Assembly:
             weights=trainer.weights,
             seed=prepared.config.training.seed,
             wire=Wire(prepared.wire_dtype(scheme), mode, post=self.event),
+            pass_rows=prepared.config.training.pass_rows,
         )
         return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
 

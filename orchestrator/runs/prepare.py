@@ -6,6 +6,7 @@ has prepared.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from gradmux.orchestrator.training.code import Code
 from gradmux.orchestrator.training.data import Dataset, load_dataset
 from gradmux.orchestrator.training.memory import require_memory
 from gradmux.orchestrator.training.models import ModelPlan
-from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds
+from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds, pass_count
 from gradmux.orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
 from gradmux.orchestrator.training.requests import wire_dtype
 from gradmux.orchestrator.training.trainer import TorchTrainer
@@ -40,6 +41,8 @@ from gradmux.orchestrator.training.user_files import count_as_own
 
 OpenBucket = Callable[[str], Bucket]
 UNCODED = "uncoded"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,18 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
 def _require_rows_to_estimate_from(prepared: Prepared, scheme: Scheme) -> None:
     """Refuses estimates of so few rows that the results they are made from may hold none."""
     name, batch_size = prepared.config.scheme.name, prepared.order.batch_size
-    empty = 0 in np.diff(chunk_bounds(scheme.chunk_sizes, batch_size))
+    passes = pass_count(batch_size, prepared.config.training.pass_rows)
+    empty = 0 in np.diff(chunk_bounds(scheme.chunk_sizes, passes))
+    if empty and passes < batch_size:
+        log.warning(
+            "a batch has %d passes of at most %d rows, fewer than the %d parts that %s makes of it, so some workers "
+            "have nothing to compute: use fewer workers, larger batches (data.batch_size) or smaller passes "
+            "(training.pass_rows)",
+            passes,
+            prepared.config.training.pass_rows,
+            len(scheme.chunk_sizes),
+            name,
+        )
     if empty and (prepared.config.scheme.approximate or not scheme.exact):
         raise ConfigError(
             f"{name} estimates gradients from {len(scheme.chunk_sizes)} chunks of a batch, but some have no rows with "
@@ -189,6 +203,8 @@ def _model_plan(model: ModelConfig, config: JobConfig, materials: Materials) -> 
         loss=materials.loss or config.training.loss,
         dtype=config.training.dtype,
         seed=config.training.seed,
+        pass_rows=config.training.pass_rows,
+        norms=config.training.norms,
     )
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from gradmux.lambda_worker.losses import LossError, loss_from
 from gradmux.lambda_worker.models import Model, ModelError, ModelSpec
-from gradmux.lambda_worker.norms import NormError
+from gradmux.lambda_worker.norms import NormError, Rule
 from gradmux.lambda_worker.randomness import torch_random
 from gradmux.lambda_worker.recipe import Group, Maker, Recipe, RecipeError
 from gradmux.lambda_worker.schedules import has_functions, is_users, make_scheduler, with_functions
@@ -53,6 +53,10 @@ class ModelPlan:
     """of parameters: float32 or float64"""
     seed: int = 0
     """of torch while the factory runs: of the initial weights"""
+    pass_rows: int | None = None
+    """rows of one forward and backward at most, whichever worker computes them; None: all rows of a chunk"""
+    norms: Rule = "running"
+    """how batch normalisation normalises: `lambda_worker/norms.py`"""
 
 
 def seeded(plan: ModelPlan, index: int) -> ModelPlan:
@@ -81,7 +85,8 @@ def prepare(plan: ModelPlan) -> Trained:
     if plan.dtype not in FLOAT_TYPES:
         raise ConfigError(f"{where}: dtype {plan.dtype!r}, expected {' or '.join(FLOAT_TYPES)}")
     try:
-        model = Model(_make_module(plan, where), _loss(plan, where), plan.dtype)
+        fixed = plan.pass_rows is not None
+        model = Model(_make_module(plan, where), _loss(plan, where), plan.dtype, fixed=fixed, norms=plan.norms)
     except (ModelError, NormError, LossError) as error:
         raise ConfigError(f"{where}: {first_line(error)}") from error
     _require_one_dtype(model, where)
@@ -139,6 +144,8 @@ def make_spec(plan: ModelPlan) -> ModelSpec:
         loss=shipped_loss,  # type: ignore[arg-type]
         dtype=plan.dtype,
         seed=plan.seed,
+        fixed=plan.pass_rows is not None,
+        norms=plan.norms,
     )
 
 

@@ -16,7 +16,7 @@ from gradmux.lambda_worker import order
 from gradmux.lambda_worker.order import RowIds
 from gradmux.orchestrator.errors import ConfigError
 
-__all__ = ["BatchOrder", "RowIds", "chunk_bounds"]
+__all__ = ["BatchOrder", "RowIds", "chunk_bounds", "pass_count"]
 
 
 class BatchOrder(order.BatchOrder):
@@ -41,3 +41,8 @@ def chunk_bounds(chunk_sizes: NDArray[np.float64], passes: int) -> tuple[int, ..
     cuts = np.rint(np.cumsum(chunk_sizes) * passes).astype(int)
     cuts[-1] = passes
     return (0, *cuts.tolist())
+
+
+def pass_count(batch_size: int, pass_rows: int | None) -> int:
+    """P, into how many passes of at most `pass_rows` rows a batch is cut; None: of a row each."""
+    return batch_size if pass_rows is None else -(-batch_size // pass_rows)

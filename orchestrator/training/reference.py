@@ -50,7 +50,7 @@ def train_reference(
         trained.stepper.optimizer.step()
         if trained.stepper.scheduler is not None:
             trained.stepper.scheduler.step()
-        update_running_statistics(trained.module, statistics)
+        update_running_statistics(trained.model.norms, statistics)
     return trained.module, losses
 
 

@@ -19,7 +19,7 @@ from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.contract import Weights
 from gradmux.lambda_worker.gradient import judge
 from gradmux.lambda_worker.models import Model, encode_spec
-from gradmux.lambda_worker.norms import freeze_norms
+from gradmux.lambda_worker.norms import training_norms
 from gradmux.lambda_worker.step import StepError
 from gradmux.lambda_worker.structure import forward
 from gradmux.orchestrator.errors import Diverged, GradmuxError
@@ -168,6 +168,7 @@ class TorchTrainer:
             raise GradmuxError(f"model {trained.plan.name!r}, step {step}: {error}; {advice}") from error
         if stepped.diverged:
             raise Diverged(trained.plan.name, step, stepped.diverged, trained.plan.optimizer_args.get("lr"))
+        trained.model.set_buffers(torch.from_numpy(np.array(total.buffers)))
         trained.steps += 1
         return StepResult(
             loss=stepped.loss,
@@ -209,7 +210,7 @@ class TorchTrainer:
             starts = range(0, dataset.rows, EVALUATION_ROWS)
             parts = [self._judge(trained.model, module, dataset, lo) for lo in starts]
         finally:
-            freeze_norms(module)
+            training_norms(module, trained.plan.norms)
         loss, count, correct, judged = (sum(column) for column in zip(*parts, strict=True))
         mean = loss / count if count else math.nan
         return Evaluation(mean, correct / judged if judged else None, dataset.rows)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.losses import LossError
-from gradmux.lambda_worker.norms import freeze_norms
 from gradmux.lambda_worker.optimizers import label as name_of
 from gradmux.lambda_worker.outputs import changed
 from gradmux.lambda_worker.randomness import torch_random
@@ -49,7 +48,7 @@ def try_evaluation(trained: Trained, dataset: Dataset) -> None:
     try:
         _try_rows(trained, dataset, "evaluated", _forward)
     finally:
-        freeze_norms(trained.module)
+        trained.model.train()
 
 
 def rehearse(trained: Trained, steps: int) -> None:
@@ -151,10 +150,13 @@ def _unchanged(trained: Trained, play: Play, x: Values, y: Values) -> Tensor:
     A loss that torch spreads out over outputs of another shape mixes samples, and is no sum over them: it is refused.
     """
     before = flat.snapshot(trained.module)
+    counted = [buffer.clone() for buffer in trained.module.buffers()]
     with torch_random(), warnings.catch_warnings():
         warnings.filterwarnings("error", message="Using a target size")
         output = play(trained, x, y)
     flat.load_snapshot(trained.module, before)
+    for buffer, value in zip(trained.module.buffers(), counted, strict=True):
+        buffer.copy_(value)
     return output
 
 

@@ -150,9 +150,9 @@ def test_batch_norm_sums_update_running_statistics_as_torch_does() -> None:
     (whole,) = batches([0, SAMPLES])
     normal = model("with_norm").module.train()
     normal(*whole.inputs)
-    ours = model("with_norm").module
-    update_running_statistics(ours, parts.sums[FIXED_SUMS:])
-    for mine, theirs in zip(ours.buffers(), normal.buffers(), strict=True):
+    ours = model("with_norm")
+    update_running_statistics(ours.norms, parts.sums[FIXED_SUMS:])
+    for mine, theirs in zip(ours.module.buffers(), normal.buffers(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-14)
 
 
@@ -175,15 +175,15 @@ def test_cumulative_batch_norm_and_layers_that_did_not_run() -> None:
     for seed in range(3):
         x = torch.randn(10, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         normal(x)
-        update_running_statistics(ours, torch.cat((torch.tensor([10.0]), x.sum(0), x.square().sum(0))))
+        update_running_statistics([ours], torch.cat((torch.tensor([10.0]), x.sum(0), x.square().sum(0))))
     assert ours.running_var is not None
     assert normal.running_var is not None
     torch.testing.assert_close(ours.running_var, normal.running_var)
     before = flat.snapshot(ours)
-    update_running_statistics(ours, torch.zeros(5, dtype=torch.float64))
+    update_running_statistics([ours], torch.zeros(5, dtype=torch.float64))
     assert torch.equal(flat.snapshot(ours), before)
     with pytest.raises(ValueError, match="4 statistics came"):
-        update_running_statistics(ours, torch.zeros(4))
+        update_running_statistics([ours], torch.zeros(4))
 
 
 def test_batch_norm_without_running_statistics_is_refused() -> None:

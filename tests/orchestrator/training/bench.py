@@ -104,6 +104,7 @@ class Run:
             orders=[self.order] * len(self.plans),
             weights=self.trainer.weights,
             wire=self.wire,
+            pass_rows=self.plans[0].pass_rows,
         )
         self.builder = RequestBuilder(materials, self.jobs, np.array(self.chunk_sizes))
         self.worker = Worker(lambda _: StoredObjects(self.store), self.folder)
