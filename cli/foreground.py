@@ -27,12 +27,14 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
     from gradmux.orchestrator.backends import open_place
     from gradmux.orchestrator.errors import Diverged, RunStopped
     from gradmux.orchestrator.runs.life import living
+    from gradmux.orchestrator.runs.rows import describe
     from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
     from gradmux.orchestrator.runs.train import run_life
 
     config, console, stop = prepared.config, stderr(settings), Stop()
     with living(paths, epoch) as life, open_place(config, life.epoch) as place:
         console.print(f"{paths.run}: {place.describe()}")
+        console.print(f"data: {describe(prepared.train, prepared.eval)}", highlight=False)
         with (
             run_progress(console, config.scheme.name, prepared.plan.jobs) as on_step,
             stop_on_signals(stop, console.print),

@@ -41,3 +41,14 @@ def run_progress(console: Console, label: str, jobs: int) -> Iterator[Callable[[
             progress.update(task, completed=sum(steps.values()), loss=f"loss {newest}")
 
         yield done
+
+
+@contextmanager
+def counting(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """While open, shows how many of `total` are done; call what it yields with the number."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(what), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)

@@ -18,7 +18,7 @@ from gradmux.lambda_worker.layout import Manifest
 from gradmux.lambda_worker.messages import Rows
 from gradmux.lambda_worker.objects import ObjectStore
 from gradmux.lambda_worker.shards import PIECE_BYTES, Shards, Table, tables_of
-from gradmux.lambda_worker.structure import Values, as_tensor, role_of, rows_of
+from gradmux.lambda_worker.structure import SAMPLING, Values, as_tensor, role_of, rows_of
 
 __all__ = ["DataError", "Dataset"]
 
@@ -40,6 +40,7 @@ class Dataset:
         self._objects = objects
         self._cache = cache
         self._whole = self.layout.bytes <= min(whole_bytes, cache.limit_bytes)
+        self._names = [each.name for each in self.layout.columns if role_of(each.name) != SAMPLING]
         self._shards = Shards(manifest, objects.get_range, self._from_disk)
 
     def read(self, rows: Rows, dtype: torch.dtype = torch.float32) -> tuple[Values, Values]:
@@ -51,7 +52,7 @@ class Dataset:
         ids = rows.indices()
         if ids.min() < 0 or ids.max() >= self.layout.rows:
             raise DataError(f"rows {ids.min()} to {ids.max()} of a data set that has {self.layout.rows}")
-        arrays = self._shards.arrays(ids)
+        arrays = self._shards.arrays(ids, self._names)
         tensors = {name: as_tensor(array, role_of(name), dtype) for name, array in arrays.items()}
         return rows_of(tensors)
 

@@ -6,7 +6,8 @@ The names of a data set's arrays say which, and nothing else does:
     x.0, x.1, ...         a tuple             forward(a, b, ...)
     x.ids, x.mask, ...    a dict              forward(ids=..., mask=...)
     y, y.0, y.box, ...    targets, alike      loss(output, y), loss(output, a, b, ...), loss(output, box=...)
-    w                     a weight per row          multiplies the row's loss, and its part in the count
+    w                     a weight for each row     multiplies the row's loss, and its part in the count
+    p                     a number for each row     the row is drawn in proportion to it
 
 Without a target the first input is it. Knows nothing of stores, shards or models. Read `data.py` next.
 """
@@ -25,6 +26,7 @@ from torch import Tensor
 __all__ = [
     "INPUT",
     "ROLES",
+    "SAMPLING",
     "TARGET",
     "WEIGHT",
     "Values",
@@ -44,7 +46,7 @@ __all__ = [
     "rows_of",
 ]
 
-INPUT, TARGET, WEIGHT = ROLES = "x", "y", "w"
+INPUT, TARGET, WEIGHT, SAMPLING = ROLES = "x", "y", "w", "p"
 """Roles: what stands before the first dot of an array's name."""
 
 T = TypeVar("T")

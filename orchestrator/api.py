@@ -14,20 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.job_file import parse_job
-from gradmux.orchestrator.materials import Arrays, Factory, Materials
+from gradmux.orchestrator.materials import Factory, Materials
 from gradmux.orchestrator.results import Trained
 
-if TYPE_CHECKING:
-    from torch.utils.data import TensorDataset
-
 __all__ = ["Job", "Materials", "Model", "Trained", "train"]
-
-PAIR = 2
 
 Maker: TypeAlias = "str | Callable[..., Any]"
 """A class by name, or a class or function of your own."""
@@ -57,13 +52,14 @@ class Job:
     """Several models on one data set, side by side; the fields are those of a job file."""
 
     models: Sequence[Model]
-    data: Arrays | TensorDataset | str
-    """(x, y), a TensorDataset of two tensors, or what `data.train` of a job file may name"""
+    data: Any
+    """(x, y) or (x, y, weights) of arrays or tensors, x and y also tuples or dicts of them; a torch Dataset, a
+    DataFrame, a Hugging Face data set; or what `data.train` of a job file may name: docs/data.md"""
     batch_size: int
     """rows of one step, over all workers"""
     steps: int
     """per model"""
-    eval_data: Arrays | TensorDataset | str | None = None
+    eval_data: Any = None
     loss: Callable[..., Any] | str = "cross_entropy"
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
@@ -99,6 +95,10 @@ class Job:
     """other keys of the section [cluster]"""
     emulator: Mapping[str, Any] = field(default_factory=dict)
     """the section [emulator]: delays and faults of the local backend"""
+    rows: Mapping[str, Any] = field(default_factory=dict)
+    """other keys of the section [data]: validation, scale, mean, std, inputs, targets, ..."""
+    transform: Callable[..., Any] | str | None = None
+    """of the inputs of one row that workers train on: random numbers are seeded by epoch and row"""
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """those of other backends, by name"""
 
@@ -108,7 +108,7 @@ class Job:
             "name": self.name,
             "cluster": {"workers": self.workers, **self.cluster},
             "scheme": self._scheme(),
-            "data": _present(train=_named(self.data), eval=_named(self.eval_data), batch_size=self.batch_size),
+            "data": self._data(),
             "training": self._training(),
             "models": [_model(model) for model in self.models],
             **_present(emulator=dict(self.emulator) or None),
@@ -123,9 +123,15 @@ class Job:
             optimizers={m.name: own for m in self.models if (own := _own_optimizer(m)) is not None},
             schedulers={m.name: own for m in self.models if (own := _own_scheduler(m)) is not None},
             loss=None if isinstance(self.loss, str) else self.loss,
-            train=_arrays(self.data, "data"),
-            eval=_arrays(self.eval_data, "eval_data"),
+            transform=None if isinstance(self.transform, str) else self.transform,
+            train=None if isinstance(self.data, str | Path) else self.data,
+            eval=None if isinstance(self.eval_data, str | Path) else self.eval_data,
         )
+
+    def _data(self) -> dict[str, Any]:
+        transform = None if self.transform is None else _code_name(self.transform, "transform")
+        named = _present(train=_named(self.data), eval=_named(self.eval_data), transform=transform)
+        return {**self.rows, **named, "batch_size": self.batch_size}
 
     def _training(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in _TRAINING_FIELDS}
@@ -159,21 +165,7 @@ def _present(**values: Any) -> dict[str, Any]:
 
 
 def _named(data: object) -> str | None:
-    return data if data is None or isinstance(data, str) else "arrays"
-
-
-def _arrays(data: Any, name: str) -> Arrays | None:
-    """The pair of arrays that was given; None for a name or nothing. Raises ConfigError for anything else."""
-    if data is None or isinstance(data, str):
-        return None
-    pair = getattr(data, "tensors", data)  # of a torch.utils.data.TensorDataset
-    if isinstance(pair, tuple | list) and len(pair) == PAIR:
-        return pair[0], pair[1]
-    many = f" of {len(pair)}" if isinstance(pair, tuple | list) else ""
-    raise ConfigError(
-        f"Job: {name} must be a pair (x, y) of arrays or tensors, a TensorDataset of two tensors, or a string as "
-        f"data.train of a job file (is a {type(data).__name__}{many})"
-    )
+    return None if data is None else str(data) if isinstance(data, str | Path) else "arrays"
 
 
 def _model(model: Model) -> dict[str, Any]:

@@ -121,15 +121,63 @@ class SchemeConfig(Section):
         return dict(self.__pydantic_extra__ or {})
 
 
+Columns: TypeAlias = str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+Chosen: TypeAlias = Columns | Annotated[dict[str, Columns], Field(min_length=1)]
+"""One array, columns side by side, or several inputs or targets by name or place"""
+Figures: TypeAlias = Annotated[tuple[float, ...], Field(min_length=1, strict=False)]
+
+
+class PadConfig(Section):
+    """How lists of different lengths become rows of one length: they are filled at the end."""
+
+    length: Annotated[int, Field(ge=1)]
+    """of every row; a longer list is refused"""
+    value: float = 0
+    """what is filled in"""
+    mask: str | None = None
+    """an input of this name says which values are real; needs inputs by name"""
+
+
 class DataConfig(Section):
     """The rows to train on and to judge by."""
 
     train: str
-    """built-in ("digits:train"), a path (.npz, .npy, .parquet, folder), or s3://bucket/prefix"""
+    """built-in ("digits:train"), a path (.npz, .npy, .parquet, .csv, a folder), or s3://bucket/prefix: docs/data.md"""
     eval: str | None = None
     """rows that every model is judged by at the end, named in the same way; not given: no model is"""
     batch_size: Annotated[int, Field(ge=1)]
     """rows of one step, shared out over the workers"""
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """share of the rows of train that models are judged by instead of trained on, drawn by training.seed"""
+    inputs: Chosen | None = None
+    """what models get: a column or array, a list of columns side by side, or a table of several by name"""
+    targets: Chosen | None = None
+    """what the loss compares with, named in the same way"""
+    weights: str | None = None
+    """the column of the rows' weights, which multiply loss and count"""
+    sampling: str | None = None
+    """the column of numbers in proportion to which rows are drawn, with replacement; not given: each once an epoch"""
+    types: dict[str, str] = Field(default_factory=dict)
+    """column -> type, of CSV files: float32, int64, bool, ...; columns that are not named are not read"""
+    pad: dict[str, PadConfig] = Field(default_factory=dict)
+    """column of lists of different lengths -> { length, value, mask }"""
+    scale: Annotated[float, Field(gt=0)] | None = None
+    """what inputs of uint8 are divided by, on the workers: 255 gives 0 to 1"""
+    mean: Figures | None = None
+    """subtracted after that, one number or one for each channel (the first side of a row)"""
+    std: Figures | None = None
+    """divided by after that, in the same way"""
+    transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")] | None = None
+    """ "module:function" of the inputs of one row that workers are to train on, before it is scaled; random numbers are
+    seeded by epoch and row"""
+
+    @model_validator(mode="after")
+    def _one_source_to_judge_by(self) -> Self:
+        if self.eval is not None and self.validation is not None:
+            raise ValueError("give eval or validation, not both")
+        if self.std is not None and 0 in self.std:
+            raise ValueError("std: nothing can be divided by 0")
+        return self
 
 
 class TrainingConfig(Section):

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from gradmux.orchestrator.backends import Backend, find_backend, installed_backends, require_limits
-from gradmux.orchestrator.config import JobConfig, ModelConfig, Section
+from gradmux.orchestrator.config import DataConfig, JobConfig, ModelConfig, Section
 from gradmux.orchestrator.errors import ConfigError
 
 
@@ -92,6 +92,20 @@ def first_sentence(text: str) -> str:
     """Of a docstring, as the schema has descriptions: without a capital and a full stop."""
     sentence = text.strip().partition("\n")[0].rstrip(".")
     return sentence[:1].lower() + sentence[1:]
+
+
+def parse_data(train: str, overrides: Sequence[str]) -> DataConfig:
+    """A section [data] of these rows, with each `key=value` put over it: for a look at rows without a job.
+
+    Raises: ConfigError.
+    """
+    tree: dict[str, Any] = {"train": train, "batch_size": 1}
+    for override in overrides:
+        _apply(tree, override)
+    try:
+        return DataConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"--set: {line}" for line in _explain(error))) from None
 
 
 def job_schema() -> dict[str, Any]:

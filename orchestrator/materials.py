@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 Factory: TypeAlias = "Callable[..., nn.Module]"
-Arrays: TypeAlias = tuple[Any, Any]
-"""(x, y): numpy arrays or CPU tensors with the same number of rows"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,5 +23,8 @@ class Materials:
     schedulers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """model name -> the user's own, complete with its arguments: it takes the optimizer alone"""
     loss: Callable[..., Any] | None = None
-    train: Arrays | None = None
-    eval: Arrays | None = None
+    transform: Callable[..., Any] | None = None
+    """of the inputs of a row"""
+    train: Any = None
+    """what `training.data.load_dataset` takes; None: what the job file names"""
+    eval: Any = None

@@ -19,6 +19,7 @@ SECTIONS = (
     ("[cluster]", "ClusterConfig"),
     ("[scheme]", "SchemeConfig"),
     ("[data]", "DataConfig"),
+    ("a column in data.pad", "PadConfig"),
     ("[training]", "TrainingConfig"),
     ("[[models]]", "ModelConfig"),
     ("optimizer of a model", "OptimizerConfig"),

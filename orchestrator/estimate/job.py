@@ -28,6 +28,7 @@ from gradmux.orchestrator.prices import Prices
 from gradmux.orchestrator.record import Header, Line, MemoryRecord
 from gradmux.orchestrator.runs.policy import auto_job
 from gradmux.orchestrator.runs.prepare import Prepared
+from gradmux.orchestrator.runs.rows import describe
 from gradmux.orchestrator.training.cloud_sum import slices_of
 
 MOST_CALLS = 30_000
@@ -97,6 +98,7 @@ def plan_of(prepared: Prepared) -> dict[str, Any]:
         "models": [plan.name for plan in prepared.models],
         "steps": prepared.plan.steps,
         "rows": prepared.train.rows,
+        "data": describe(prepared.train, prepared.eval),
         "batch_size": prepared.order.batch_size,
         "chunks": len(scheme.chunk_sizes),
     }

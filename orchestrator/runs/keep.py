@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from gradmux.orchestrator.errors import GradmuxError, RunStopped
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.runs.life import FolderError, new_store_name
-from gradmux.orchestrator.runs.materials import KEPT_BYTES, Rows, keep, kept
+from gradmux.orchestrator.runs.materials import KEPT_BYTES, keep, kept
 from gradmux.orchestrator.runs.paths import RunPaths, create_run
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.store import digest, open_bucket
 from gradmux.orchestrator.training.code import ship_code
-from gradmux.orchestrator.training.data import BUILT_IN
+from gradmux.orchestrator.training.data import BUILT_IN, Dataset
 from gradmux.orchestrator.training.models import own_code
 
 log = logging.getLogger(__name__)
@@ -41,10 +41,10 @@ def keep_job(prepared: Prepared, home: Path, folder: Path, disk: Disk = DISK) ->
     Raises: DiskError, ConfigError.
     """
     config = _with_absolute_paths(prepared.config, folder)
-    rows: dict[str, Rows] = {"train": prepared.train}
+    rows: dict[str, Dataset] = {"train": prepared.train}
     if prepared.eval is not None:
         rows["eval"] = prepared.eval
-    copied = [part for part in rows if _is_copied(str(getattr(config.data, part)), rows[part])]
+    copied = [part for part in rows if _is_copied(_source(config, part), rows[part])]
 
     def fill(paths: RunPaths) -> None:
         job = config.model_dump_json(indent=2).encode()
@@ -75,7 +75,7 @@ def prepare_again(paths: RunPaths) -> Prepared:
     held = kept(paths)
     if held.job and held.job != _digest(tree):
         log.warning("%s is not what was submitted: the run goes on as the file says now", paths.job)
-    prepared = prepare_job(config, _materials(config, held.code, held.arrays), paths.folder, open_bucket)
+    prepared = prepare_job(config, _materials(config, held.code, held.rows), paths.folder, open_bucket)
     held.check("train", prepared.train)
     if prepared.eval is not None:
         held.check("eval", prepared.eval)
@@ -134,7 +134,7 @@ def _code(prepared: Prepared) -> dict[str, str | bytes]:
     return code if isinstance(loss, str) and ":" not in loss else {**code, LOSS: ship_code(loss, LOSS)}
 
 
-def _materials(config: JobConfig, code: Any, arrays: Any) -> Materials:
+def _materials(config: JobConfig, code: Any, rows: Mapping[str, Dataset]) -> Materials:
     functions: dict[str, Callable[..., Any]] = {role: each for role, each in code.items() if callable(each)}
     names = [model.name for model in config.expanded_models()]
 
@@ -146,15 +146,20 @@ def _materials(config: JobConfig, code: Any, arrays: Any) -> Materials:
         optimizers=by_model(OPTIMIZER),
         schedulers=by_model(SCHEDULER),
         loss=functions.get(LOSS),
-        train=arrays.get("train"),
-        eval=arrays.get("eval"),
+        train=rows.get("train"),
+        eval=rows.get("eval"),
     )
 
 
-def _is_copied(source: str, rows: Rows) -> bool:
+def _source(config: JobConfig, part: str) -> str:
+    """Rows that are split off lie where those lie that they are split from."""
+    return str(config.data.train if config.data.validation is not None else getattr(config.data, part))
+
+
+def _is_copied(source: str, rows: Dataset) -> bool:
     """Built-in data, S3's, and large files stay where they are; arrays of a Python program have no other place."""
     elsewhere = source in BUILT_IN or source.startswith("s3://")
-    large = rows.x.nbytes + rows.y.nbytes > KEPT_BYTES and Path(source).exists()
+    large = rows.bytes > KEPT_BYTES and Path(source).exists()
     return not elsewhere and not large
 
 

@@ -2,7 +2,7 @@
 
 With them `resume` needs nothing but that folder: not the job file, not the user's modules, not the working directory.
 Functions of installed packages are kept by name, others as cloudpickle wrote them, so a run's folder is to be trusted
-as its user's own code is. Rows are kept as .npy; built-in and S3 data, and what is larger than `KEPT_BYTES`, by name
+as its user's own code is. Rows are kept in shards; built-in and S3 data, and what is larger than `KEPT_BYTES`, by name
 and digest. Read next: `life.py`.
 """
 
@@ -13,34 +13,23 @@ import io
 import json
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
-from zipfile import BadZipFile
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from gradmux.orchestrator.disk import DISK, Disk, write_whole
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.former import present_name, why_missing
+from gradmux.orchestrator.runs.former_rows import former_digest, former_rows
 from gradmux.orchestrator.runs.life import FolderError
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.store import digest
+from gradmux.orchestrator.training.dataset import Dataset
+from gradmux.orchestrator.training.packing import SHARDS, Folder, open_folder
 
 KEPT_BYTES = 1 << 30
 """Larger data sets are not copied: their path and digest are kept."""
 FILE = "materials.json"
-
-
-class Rows(Protocol):
-    """A data set: `training.data.Dataset`."""
-
-    @property
-    def x(self) -> NDArray[Any]: ...
-    @property
-    def y(self) -> NDArray[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +38,24 @@ class Kept:
 
     code: Mapping[str, str | Callable[..., Any]]
     """role -> function, or "module:function" of an installed package"""
-    arrays: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
-    """"train", "eval" -> (x, y), where they were copied"""
+    rows: Mapping[str, Dataset]
+    """"train", "eval", where they were copied"""
     digests: Mapping[str, str]
     """"train", "eval" -> digest of the rows, wherever they are"""
     job: str = ""
     """digest of the job as it was submitted; empty in runs of older versions"""
 
-    def check(self, part: str, rows: Rows) -> None:
+    def check(self, part: str, rows: Dataset) -> None:
         """Raises ConfigError when these are not the rows that the run began with."""
-        if digest_of(rows) != self.digests[part]:
+        wanted = self.digests[part]
+        if rows.digest != wanted and former_digest(rows) != wanted:
             raise ConfigError(f"the {part} rows are not those that the run began with: restore them, or submit anew")
 
 
 def keep(
     paths: RunPaths,
     code: Mapping[str, str | bytes],
-    rows: Mapping[str, Rows],
+    rows: Mapping[str, Dataset],
     copied: Iterable[str],
     disk: Disk = DISK,
     *,
@@ -77,12 +67,11 @@ def keep(
     """
     disk.make_folder(paths.materials)
     for part in copied:
-        for name, array in (("x", rows[part].x), ("y", rows[part].y)):
-            write_whole(_array_file(paths, part, name), _npy(array), disk)
+        rows[part].packed.put(Folder(paths.materials / part, disk))
     described = {
         "python": sys.version.split()[0],
         "code": {role: _packed(each) for role, each in code.items()},
-        "rows": {part: digest_of(each) for part, each in rows.items()},
+        "rows": {part: each.digest for part, each in rows.items()},
         "copied": sorted(copied),
         "job": job,
     }
@@ -100,14 +89,8 @@ def kept(paths: RunPaths) -> Kept:
         python, job = str(fields["python"]), str(fields.get("job", ""))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderError(f"{file} cannot be read: restore the file, or submit the job again") from error
-    arrays = {part: (_load(paths, part, "x"), _load(paths, part, "y")) for part in copied}
-    return Kept({role: _unpacked(role, *each, python) for role, each in packed.items()}, arrays, digests, job)
-
-
-def digest_of(rows: Rows) -> str:
-    """SHA-256 of types, shapes and values."""
-    described = [f"{array.dtype.str} {array.shape} {digest(_raw(array))}" for array in (rows.x, rows.y)]
-    return digest("\n".join(described).encode())
+    rows = {part: _rows_of(paths, part) for part in copied}
+    return Kept({role: _unpacked(role, *each, python) for role, each in packed.items()}, rows, digests, job)
 
 
 def _packed(code: str | bytes) -> dict[str, str]:
@@ -137,28 +120,17 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(present_name(module_name), global_name)
 
 
-def _array_file(paths: RunPaths, part: str, name: str) -> Path:
-    return paths.materials / f"{part}.{name}.npy"
-
-
-def _load(paths: RunPaths, part: str, name: str) -> NDArray[Any]:
-    file = _array_file(paths, part, name)
+def _rows_of(paths: RunPaths, part: str) -> Dataset:
+    """The rows that were copied, whole. Raises FolderError."""
+    former = former_rows(paths.materials, part)
+    if former is not None:
+        return former
+    folder = paths.materials / part
     try:
-        array = np.load(file, allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError("not one array")
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise FolderError(f"{file} cannot be read: restore the file, or submit the job again") from error
-    return array
-
-
-def _npy(array: NDArray[Any]) -> Iterator[bytes | memoryview]:
-    """The bytes of an .npy file, without a copy of the array."""
-    header = io.BytesIO()
-    np.lib.format.write_array_header_2_0(header, np.lib.format.header_data_from_array_1_0(array))
-    yield header.getvalue()
-    yield _raw(array)
-
-
-def _raw(array: NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(array).data.cast("B")
+        source = open_folder(folder)
+        for shard, name in enumerate(source.manifest.digests):
+            if digest(source.shard(shard)) != name:
+                raise ConfigError(f"data {folder / SHARDS / name}: is not what was written")
+    except ConfigError as error:
+        raise FolderError(f"{error}: restore the file, or submit the job again") from error
+    return Dataset.over(source)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,14 @@ from gradmux.orchestrator.config import JobConfig, ModelConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.materials import Materials
-from gradmux.orchestrator.ports import Bucket
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.runs.policy import limits, wait_policy
+from gradmux.orchestrator.runs.rows import OpenBucket, load_rows
 from gradmux.orchestrator.schemes import registry
 from gradmux.orchestrator.schemes.scheme import Context, Distances, Params, Scheme
 from gradmux.orchestrator.store import Keys, MemoryStore
 from gradmux.orchestrator.training.code import Code
-from gradmux.orchestrator.training.data import Dataset, load_dataset
+from gradmux.orchestrator.training.data import Dataset
 from gradmux.orchestrator.training.memory import require_memory
 from gradmux.orchestrator.training.models import ModelPlan
 from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds, pass_count
@@ -39,7 +39,6 @@ from gradmux.orchestrator.training.requests import wire_dtype
 from gradmux.orchestrator.training.trainer import TorchTrainer
 from gradmux.orchestrator.training.user_files import count_as_own
 
-OpenBucket = Callable[[str], Bucket]
 UNCODED = "uncoded"
 
 log = logging.getLogger(__name__)
@@ -105,15 +104,14 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     params = _params(config)
     config = find_backend(config.cluster.backend).prepare(config, folder)
     plans = model_plans(config, materials)
-    dtype = config.training.dtype
-    train = load_dataset(materials.train or _found(config.data.train, folder), dtype=dtype, open_bucket=open_bucket)
+    train, judged = load_rows(config, materials, folder, open_bucket)
     prepared = Prepared(
         config=config,
         params=params,
         models=plans,
         plan=JobPlan(models=len(plans), steps=config.training.steps),
         train=train,
-        eval=_evaluation_rows(config, materials, folder, open_bucket),
+        eval=judged,
         order=BatchOrder(train.rows, config.data.batch_size, config.training.seed),
     )
     scheme = prepared.scheme()
@@ -206,19 +204,6 @@ def _model_plan(model: ModelConfig, config: JobConfig, materials: Materials) -> 
         pass_rows=config.training.pass_rows,
         norms=config.training.norms,
     )
-
-
-def _evaluation_rows(config: JobConfig, materials: Materials, folder: Path, open_bucket: OpenBucket) -> Dataset | None:
-    source = materials.eval or config.data.eval
-    if isinstance(source, str):
-        source = _found(source, folder)
-    return None if source is None else load_dataset(source, dtype=config.training.dtype, open_bucket=open_bucket)
-
-
-def _found(source: str, folder: Path) -> str:
-    """A relative path is meant from the job file's folder."""
-    beside = folder / source
-    return str(beside) if beside.exists() else source
 
 
 def _try_models(prepared: Prepared, folder: Path) -> None:

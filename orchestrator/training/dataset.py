@@ -171,6 +171,11 @@ class Dataset:
         tensors = {name: as_tensor(array, role_of(name), dtype) for name, array in found.items()}
         return Batch(*rows_of(tensors))
 
+    def describe(self) -> str:
+        """Columns, shapes and types, and what they were taken from."""
+        told = ", ".join(told_of(column) for column in self.columns)
+        return f"{told} ({self.told})" if self.told else told
+
     def labels(self) -> list[tuple[int, int]]:
         """(row, label) of the least and the largest class; none where targets are no single column of integers."""
         targets = [column for column in self.columns if role_of(column.name) == TARGET]
@@ -191,10 +196,9 @@ def is_labels(name: str, dtype: str) -> bool:
     return role_of(name) == TARGET and dtype.startswith("int")
 
 
-def told(column: Column) -> str:
-    """In words."""
-    shape = " x ".join(map(str, column.shape)) or "one value"
-    return f"{column.name}: {shape} a row, {column.dtype}"
+def told_of(column: Column) -> str:
+    """In a word: `x 3 x 32 x 32 uint8`."""
+    return " ".join(filter(None, (column.name, " x ".join(map(str, column.shape)), column.dtype)))
 
 
 def labels_of(array: Array, first_row: int) -> Labels | None:

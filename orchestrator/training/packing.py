@@ -22,7 +22,7 @@ from gradmux.lambda_worker.contract import ContractError
 from gradmux.lambda_worker.layout import SHARD_BYTES, Column, Layout, Manifest, parse_manifest
 from gradmux.lambda_worker.layout import encode_manifest as encode_index
 from gradmux.lambda_worker.shards import GetRange, Shards
-from gradmux.orchestrator.disk import SHARED, write_whole
+from gradmux.orchestrator.disk import SHARED, Disk, write_whole
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import Store
 from gradmux.orchestrator.store import digest
@@ -47,20 +47,20 @@ class Shelf(Protocol):
 class Folder:
     """A shelf on disk, and what reads from it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, disk: Disk = SHARED) -> None:
+        self.path, self._disk = path, disk
 
     def put(self, name: str, content: memoryview) -> None:
         """Raises: DiskError."""
         target = self.path / SHARDS / name
         if not target.exists() or target.stat().st_size != len(content):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, [content], SHARED)
+            self._disk.make_folder(target.parent)
+            write_whole(target, [content], self._disk)
 
     def put_index(self, content: bytes) -> None:
         """The last that is written: before, there is no data set."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path / INDEX, [content], SHARED)
+        self._disk.make_folder(self.path)
+        write_whole(self.path / INDEX, [content], self._disk)
 
     def get_range(self, key: str, lo: int, hi: int) -> bytes:
         """By plain reads: what is mapped would count as this process's memory."""
@@ -238,14 +238,15 @@ class Packed:
         """SHA-256 of types, shapes and values."""
         return digest(encode_index(Manifest(self.manifest.layout, self.manifest.digests)))
 
-    def put(self, shelf: Shelf, told: Progress | None = None) -> Manifest:
-        """All of it; the index last."""
+    def put(self, shelf: Shelf, told: Progress | None = None, extra: Mapping[str, Any] | None = None) -> Manifest:
+        """All of it; the index last, with `extra` in it."""
         for shard, name in enumerate(self.manifest.digests):
             shelf.put(name, self.shard(shard))
             if told is not None:
                 told(self.manifest.layout.bounds(shard)[1])
-        shelf.put_index(encode_index(self.manifest))
-        return self.manifest
+        manifest = replace(self.manifest, extra={**self.manifest.extra, **(extra or {})})
+        shelf.put_index(encode_index(manifest))
+        return manifest
 
 
 def packed(source: Source, extra: Mapping[str, Any] | None = None, shard_bytes: int = SHARD_BYTES) -> Packed:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from gradmux.lambda_worker.structure import INPUT, TARGET, WEIGHT, role_of
+from gradmux.lambda_worker.structure import INPUT, SAMPLING, TARGET, WEIGHT, role_of
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.dataset import Array, Arrays
 
@@ -47,6 +47,8 @@ class Declared:
     targets: Chosen | None = None
     weights: str | None = None
     """the column or array of the rows' weights"""
+    sampling: str | None = None
+    """that of the numbers in proportion to which rows are drawn"""
     types: Mapping[str, str] = field(default_factory=dict)
     """of the columns of a CSV file"""
     pad: Mapping[str, Pad] = field(default_factory=dict)
@@ -95,7 +97,9 @@ def take(names: Sequence[str], index: Sequence[str], declared: Declared, where: 
     targets = _declared(declared.targets, TARGET)
     if targets is None:
         targets = _targets(names, where, needed=declared.inputs is None, table=table)
-    weights = {} if declared.weights is None else {WEIGHT: declared.weights}
+    weights: dict[str, Names] = {} if declared.weights is None else {WEIGHT: declared.weights}
+    if declared.sampling is not None:
+        weights[SAMPLING] = declared.sampling
     inputs = _declared(declared.inputs, INPUT)
     if inputs is None:
         used = {name for each in (*targets.values(), *weights.values()) for name in _listed(each)}

@@ -34,7 +34,7 @@ def test_put_writes_a_file_that_jobs_can_name(gradmux: Gradmux, tmp_path: Path) 
     [
         (("show", "digits:tset"), "no such built-in data set"),
         (("show", "nowhere.npz"), "no such file"),
-        (("put", "digits:test", "rows.csv"), "must end in .npz"),
+        (("put", "digits:test", "rows.csv"), "must be a folder, end in .npz, or begin with s3://"),
         (("put", "digits:test", "nowhere/rows.npz"), "there is no folder nowhere"),
     ],
 )

@@ -80,30 +80,19 @@ def test_training_of_a_job_file_can_be_said_in_python() -> None:
     assert job().config().training == TrainingConfig(steps=3), "what is not said is as in a job file"
 
 
-def test_a_tensor_dataset_is_its_two_tensors() -> None:
+def test_data_are_given_as_a_program_has_them() -> None:
     import torch
     from torch.utils.data import TensorDataset
 
     x, y = torch.zeros(5, 3), torch.arange(5)
-    given = job(data=TensorDataset(x, y), eval_data=TensorDataset(x[:2], y[:2]))
+    rows, judged = TensorDataset(x, y), {"a": x[:2]}
+    given = job(data=rows, eval_data=judged, rows={"scale": 255.0})
     assert given.config().data.train == "arrays"
-    train_rows, eval_rows = given.materials().train, given.materials().eval
-    assert train_rows is not None
-    assert eval_rows is not None
-    assert (train_rows[0] is x, train_rows[1] is y) == (True, True)
-    assert len(eval_rows[1]) == 2
-
-
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [({"x": 1}, "dict"), (([0],), "tuple of 1"), ([[0], [1], [2]], "list of 3"), (range(2), "range"), (Path("x"), "")],
-)
-@pytest.mark.parametrize("name", ["data", "eval_data"])
-def test_any_other_object_is_refused_in_one_line(name: str, data: object, kind: str) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"Job: {name} must be a pair \(x, y\) .* TensorDataset .*\(is a .*{kind}\)$"
-    ):
-        job(**{name: data}).materials()
+    assert given.config().data.scale == 255.0
+    assert given.materials().train is rows
+    assert given.materials().eval is judged
+    assert job(data=Path("x.npz")).config().data.train == "x.npz"
+    assert job(data=Path("x.npz")).materials().train is None
 
 
 def test_an_unknown_backend_is_named() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,11 @@ from gradmux.orchestrator.runs.history import DONE, Follower, History, read_hist
 from gradmux.orchestrator.runs.index import opened_index
 from gradmux.orchestrator.runs.keeper import Keeper
 from gradmux.orchestrator.runs.life import FolderError, living, settle, store_name
-from gradmux.orchestrator.runs.materials import digest_of, keep, kept
+from gradmux.orchestrator.runs.materials import keep, kept
 from gradmux.orchestrator.runs.paths import RunPaths, find_run
 from gradmux.orchestrator.runs.tariff import Tariff, tariff_of
 from gradmux.orchestrator.start import start_after
+from gradmux.orchestrator.training.data import Dataset
 from tests.orchestrator.runs.bench import SmallJob
 from tests.orchestrator.runs.disks import FAST_DISK
 
@@ -263,9 +265,9 @@ def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 # --- materials and failed tasks ----------------------------------------------------------------------------------
 
 
-def rows(dtype: str = "float32") -> Any:
+def rows(dtype: str = "float32") -> Dataset:
     x = np.arange(24, dtype=dtype).reshape(6, 2, 2)[:, :, ::-1]
-    return SimpleNamespace(x=x, y=np.array([0, 1, 0, 1, 1, 0]))
+    return Dataset(x, np.array([0, 1, 0, 1, 1, 0]))
 
 
 def test_functions_and_rows_come_back_as_they_were(tmp_path: Path) -> None:
@@ -278,13 +280,33 @@ def test_functions_and_rows_come_back_as_they_were(tmp_path: Path) -> None:
     double: Any = found.code["model m"]
     assert double(4) == 7
     assert found.code["loss"] == "torch.nn.functional:mse_loss"
-    np.testing.assert_array_equal(found.arrays["train"][0], rows().x)
-    assert found.arrays.keys() == {"train"}
+    np.testing.assert_array_equal(found.rows["train"].x, rows().x)
+    assert found.rows.keys() == {"train"}
     found.check("train", rows())
     found.check("eval", rows("float64"))
     with pytest.raises(ConfigError, match="the eval rows are not those that the run began with"):
         found.check("eval", rows())
-    assert digest_of(rows()) != digest_of(rows("float64"))
+    assert rows().digest != rows("float64").digest
+
+
+def test_rows_that_an_older_version_kept_are_read(tmp_path: Path) -> None:
+    """Version 0.1.0 wrote x and y as .npy files, and made its digest of them."""
+    paths = RunPaths(tmp_path)
+    keep(paths, {}, {"train": rows()}, [], FAST_DISK)
+    for name, array in (("x", rows().x), ("y", rows().y)):
+        np.save(paths.materials / f"train.{name}.npy", array)
+    told = [f"{each.dtype.str} {each.shape} {sha256(each.tobytes()).hexdigest()}" for each in (rows().x, rows().y)]
+    described = json.loads((paths.materials / "materials.json").read_bytes())
+    described |= {"copied": ["train"], "rows": {"train": sha256("\n".join(told).encode()).hexdigest()}}
+    (paths.materials / "materials.json").write_text(json.dumps(described))
+    found = kept(paths)
+    np.testing.assert_array_equal(found.rows["train"].x, rows().x)
+    found.check("train", rows())
+    with pytest.raises(ConfigError, match="not those that the run began with"):
+        found.check("train", rows("float64"))
+    (paths.materials / "train.x.npy").write_bytes(b"")
+    with pytest.raises(FolderError, match=r"train\.x\.npy cannot be read"):
+        kept(paths)
 
 
 def test_a_pickle_that_cannot_be_loaded_here_is_one_line(tmp_path: Path) -> None:
@@ -295,13 +317,13 @@ def test_a_pickle_that_cannot_be_loaded_here_is_one_line(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("left", [None, 0, 40, 150])
-@pytest.mark.parametrize("name", ["train.x.npy", "eval.y.npy", "materials.json"])
+@pytest.mark.parametrize("name", ["train/index.json", "eval/shards/*", "materials.json"])
 def test_a_file_of_rows_that_is_cut_short_or_gone_is_named(tmp_path: Path, name: str, left: int | None) -> None:
     paths = RunPaths(tmp_path)
     keep(paths, {}, {"train": rows(), "eval": rows()}, ["train", "eval"], FAST_DISK)
-    file = paths.materials / name
+    (file,) = paths.materials.glob(name)
     file.unlink() if left is None else file.write_bytes(file.read_bytes()[:left])
-    with pytest.raises(FolderError, match=re.escape(f"{file} cannot be read: restore the file, or submit the job")):
+    with pytest.raises(FolderError, match=rf"{file.name}.*restore the file, or submit the job"):
         kept(paths)
 
 
