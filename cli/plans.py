@@ -29,7 +29,11 @@ def print_plan(plan: Plan, heading: str) -> None:
     """The plan for people: each step with what it is about, and why."""
     console = stdout()
     console.print(heading if plan.steps else "Nothing to do: everything is as wanted.")
+    for change in plan.changes:
+        console.print(f"  {change.told()}", soft_wrap=True)
     for number, step in enumerate(plan.steps, 1):
         console.print(f"{number:3}. {step.title} {about(step)}\n     {step.why}", soft_wrap=True)
+    for line in plan.notes:
+        console.print(f"note: {line}", soft_wrap=True)
     for line in plan.leaves:
         console.print(f"stays: {line}", soft_wrap=True)

@@ -32,8 +32,9 @@ from gradmux.orchestrator.ports import Store
 from gradmux.orchestrator.s3 import settings
 from gradmux.orchestrator.s3.by_botocore import ATTEMPTS, BotocoreS3, cause_of
 from gradmux.orchestrator.s3.by_obstore import NotS3, ObstoreRequests
-from gradmux.orchestrator.s3.cause import Cause, page_told
+from gradmux.orchestrator.s3.cause import Cause
 from gradmux.orchestrator.s3.conditions import Conditions
+from gradmux.orchestrator.strangers import page_told
 
 log = logging.getLogger(__name__)
 

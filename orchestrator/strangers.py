@@ -12,6 +12,8 @@ from collections.abc import Mapping
 TITLE = re.compile(r"(?is)<title[^>]*>(.*?)</title>")
 TAG = re.compile(r"(?s)<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
 PAGE = re.compile(rb"(?i)^(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body|title|center|h1|meta|script)\b")
+STATUS = re.compile(r"status code: (\d{3})|^(\d{3}) |\b([1-5]\d\d) [A-Z][a-z]+ ?[A-Z]?[a-z]*: <")
+"""in the text of an error"""
 SHOWN = 80
 HEAD_BYTES = 4096
 """What is looked at of a page."""
@@ -51,3 +53,13 @@ def told_of(status: int, headers: Mapping[str, str], body: bytes | bytearray | m
     elif words := page_text(body):
         what += f" ({words!r})"
     return f"{what} instead of {expected}: {GATEWAY if status >= SERVER_ERRORS else PORTAL}"
+
+
+def page_told(text: str, expected: str = "AWS's answer") -> str:
+    """One line about a web page that an error's text holds instead of what was expected; empty where it holds none."""
+    start = text.find("<")
+    if start < 0 or not PAGE.match(text[start:].encode()):
+        return ""
+    found = STATUS.search(text)
+    status = int(next(filter(None, found.groups()))) if found else 200
+    return told_of(status, {"content-type": "text/html"}, text[start:].encode(), expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +14,33 @@ from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
     from gradmux.infra.aws.observe import Observed
+    from gradmux.infra.aws.plan import Plan
     from gradmux.infra.aws.settings import DeploySettings
+    from gradmux.infra.aws.wishes import Wishes
+
+
+class Reserved(click.ParamType[int]):
+    """A number of calls, or "none" (0)."""
+
+    name = "integer|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int) or value == "none":
+            return 0 if value == "none" else value
+        if not str(value).isascii() or not str(value).isdigit() or int(value) == 0:
+            self.fail(f"{value!r} is neither a number of calls nor none", param, ctx)
+        return int(value)
 
 
 @command("deploy", example="gradmux deploy --memory 3008 --dry-run")
 @click.option("--name", default="gradmux", show_default=True, help="Of the deployment; everything is named after it.")
-@click.option("--memory", default=2048, show_default=True, help="MB for each worker; 1,769 are one processor.")
-@click.option("--timeout", default=60, show_default=True, help="Seconds until Lambda ends a worker.")
-@click.option("--tmp", default=512, show_default=True, help="MB of /tmp, where workers keep data sets.")
-@click.option("--architecture", type=click.Choice(["x86_64", "arm64"]), default="x86_64", show_default=True)
-@click.option("--reserved", type=int, help="Calls at a time for this function alone, and no more.")
-@click.option("--log-days", default=14, show_default=True, help="Days that logs are kept.")
-@click.option("--keep-days", default=90, show_default=True, help="Days that a run's objects are kept; 0 for ever.")
+@click.option("--memory", type=int, help="MB for each worker; 1,769 are one processor.  [at first: 2048]")
+@click.option("--timeout", type=int, help="Seconds until Lambda ends a worker.  [at first: 60]")
+@click.option("--tmp", type=int, help="MB of /tmp, where workers keep data sets.  [at first: 512]")
+@click.option("--architecture", type=click.Choice(["x86_64", "arm64"]), help="  [at first: x86_64]")
+@click.option("--reserved", type=Reserved(), help="Calls at a time for this function alone, and no more; or none.")
+@click.option("--log-days", type=int, help="Days that logs are kept.  [at first: 14]")
+@click.option("--keep-days", type=int, help="Days that a run's objects are kept; 0 for ever.  [at first: 90]")
 @click.option(
     "--builder",
     type=click.Choice(["auto", "docker", "cloud"]),
@@ -39,40 +55,45 @@ if TYPE_CHECKING:
 )
 @click.option("--bucket", help="A bucket of your own, instead of a new one.")
 @click.option("--role", metavar="ARN", help="A role of your own: makes the function alone, without a stack.")
-@click.option("--image", metavar="URI", help="A finished image in your registry.")
+@click.option("--image", metavar="URI", help='A finished image in your registry; "" for one that is built again.')
+@click.option("--kms-key", metavar="ARN", help="The KMS key that encrypts the bucket.")
+@click.option("--yes", is_flag=True, help="Do not ask before what deletes or shrinks something.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
 @click.option("--policies", is_flag=True, help="Print the rights of workers and of clients, for an administrator.")
 @pass_settings
 def deploy_command(
     settings: Settings,
     name: str,
-    memory: int,
-    timeout: int,
-    tmp: int,
-    architecture: str,
+    memory: int | None,
+    timeout: int | None,
+    tmp: int | None,
+    architecture: str | None,
     reserved: int | None,
-    log_days: int,
-    keep_days: int,
+    log_days: int | None,
+    keep_days: int | None,
     builder: str,
     requirements: Path | None,
     bucket: str | None,
     role: str | None,
     image: str | None,
+    kms_key: str | None,
+    yes: bool,
     dry_run: bool,
     policies: bool,
 ) -> None:
     """Make a Lambda function, a bucket and their rights in your AWS account, or bring them up to date.
 
     Costs nothing while no job runs, but for what the bucket and the image registry store. Repeat it to go on after a
-    failure; what is done is not done again.
+    failure; what is done is not done again. An option that is not given leaves what is deployed as it is.
     """
     from gradmux.infra.aws.account import account_errors
-    from gradmux.infra.aws.settings import Architecture, Builder, DeploySettings
+    from gradmux.infra.aws.settings import Architecture, Builder
+    from gradmux.infra.aws.wishes import Wishes
 
     with account_errors():
-        wanted = DeploySettings(
+        wishes = Wishes(
             name=name,
-            architecture=Architecture(architecture),
+            architecture=None if architecture is None else Architecture(architecture),
             memory_mb=memory,
             timeout_s=timeout,
             tmp_mb=tmp,
@@ -84,20 +105,22 @@ def deploy_command(
             bucket=bucket,
             role=role,
             image=image,
+            kms_key=kms_key,
         )
-        _print_policies(wanted) if policies else _deploy(settings, wanted, dry_run=dry_run)
+        wishes.check()
+        _print_policies(wishes) if policies else _deploy(settings, wishes, dry_run=dry_run, sure=yes)
 
 
-def _read(requirements: Path | None) -> str:
+def _read(requirements: Path | None) -> str | None:
     if requirements is None:
-        return ""
+        return None
     try:
         return requirements.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{requirements}: cannot be read: {error}") from error
 
 
-def _print_policies(wanted: DeploySettings) -> None:
+def _print_policies(wanted: Wishes) -> None:
     """Always JSON: that is what IAM takes. Where there are no credentials yet, placeholders stand for what they say."""
     from gradmux.infra.aws.account import open_account
     from gradmux.infra.aws.errors import AwsError
@@ -112,10 +135,10 @@ def _print_policies(wanted: DeploySettings) -> None:
         account = Account("<account>", door.region or "<region>")
         warn(f"{error}; put in what <account>{'' if door.region else ' and <region>'} stand for")
     names = Names(wanted.name, account)
-    print_json(policies(names, wanted.bucket or names.bucket))
+    print_json(policies(names, wanted.bucket or names.bucket, wanted.kms_key or ""))
 
 
-def _deploy(settings: Settings, wanted: DeploySettings, *, dry_run: bool) -> None:
+def _deploy(settings: Settings, wishes: Wishes, *, dry_run: bool, sure: bool) -> None:
     from gradmux.cli.plans import print_plan, step_lines
     from gradmux.infra.aws.account import open_account
     from gradmux.infra.aws.direct_plan import plan_direct
@@ -125,20 +148,36 @@ def _deploy(settings: Settings, wanted: DeploySettings, *, dry_run: bool) -> Non
     from gradmux.infra.aws.observe import observe
     from gradmux.infra.aws.stack_plan import plan_stack
 
-    source = image_source(wanted.architecture, wanted.requirements)
     door, docker = open_account(), DockerCli()
-    observed = observe(door, wanted.name)
+    observed = observe(door, wishes.name, wishes.bucket)
+    wanted = wishes.settled(observed)
+    source = image_source(wanted.architecture, wanted.requirements)
     make = plan_stack if wanted.role is None else plan_direct
     plan = make(wanted, observed, source, docker.architecture())
     result = _result(wanted, observed)
     if dry_run:
         print_json({**plan.to_json(), **result}) if settings.json else print_plan(plan, "The plan:")
         return
+    _ask(settings, plan, sure=sure)
     Executor(door, step_lines(settings, plan), docker, source).run(plan, wanted.name)
     if settings.json:
         print_json({**plan.to_json(), **result})
     else:
         _tell(settings, result, changed=bool(plan.steps))
+
+
+def _ask(settings: Settings, plan: Plan, *, sure: bool) -> None:
+    """Tells what changes and what should be known. Raises ConfigError where a loss is not wanted, or no one can say."""
+    console = stderr(settings)
+    for line in (*(change.told() for change in plan.changes), *plan.notes):
+        console.print(line, soft_wrap=True)
+    if sure or not plan.losses:
+        return
+    told = "; ".join(change.told() for change in plan.losses)
+    if settings.json or not sys.stdin.isatty():
+        raise ConfigError(f"{told}: repeat with --yes if that is wanted")
+    if not click.confirm("Is that wanted?", err=True):
+        raise ConfigError("nothing was changed")
 
 
 def _result(wanted: DeploySettings, observed: Observed) -> dict[str, Any]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gradmux.infra.aws.bucket_plan import configuring, notes
 from gradmux.infra.aws.building import by_docker
 from gradmux.infra.aws.errors import SettingsError
 from gradmux.infra.aws.image import ImageSource
 from gradmux.infra.aws.names import Names
 from gradmux.infra.aws.observe import TAG, Function, Observed
 from gradmux.infra.aws.plan import Call, Plan, Step, Wait
-from gradmux.infra.aws.settings import Architecture, DeploySettings
+from gradmux.infra.aws.settings import Architecture, DeploySettings, packed
 from gradmux.infra.aws.template import repository_policy
+from gradmux.infra.aws.wishes import changes
 from gradmux.lambda_worker.contract import PROTOCOL
 
 EVENT_AGE_S = 300
@@ -38,7 +40,11 @@ def plan_direct(settings: DeploySettings, observed: Observed, source: ImageSourc
         steps += _log_group(settings, names) + _creating(settings, names, source, image)
     else:
         steps += _updating(settings, names, observed.function, source, image)
-    return Plan(tuple(steps + _calling(settings, names, observed.function)))
+    steps += _calling(settings, names, observed.function)
+    bucket = observed.bucket
+    if bucket is not None:
+        steps += configuring(settings, names, bucket)
+    return Plan(tuple(steps), changes=changes(observed, settings), notes=tuple(notes(settings, names, bucket)))
 
 
 def _repository(names: Names) -> list[Step]:
@@ -71,7 +77,7 @@ def _creating(settings: DeploySettings, names: Names, source: ImageSource, image
         "PackageType": "Image",
         "Code": {"ImageUri": image},
         "Architectures": [settings.architecture.value],
-        "Tags": {TAG: names.stack, **_versions(source)},
+        "Tags": {TAG: names.stack, "gradmux:bucket": settings.bucket or "", **_versions(settings, source)},
         **_configuration(settings),
     }
     return [
@@ -93,7 +99,12 @@ def _updating(
         steps += [
             Call("lambda", "update_function_code", code, "the new image"),
             _wait(names, "function_updated_v2", "a change while another is under way is refused"),
-            Call("lambda", "tag_resource", {"Resource": names.function_arn, "Tags": _versions(source)}, "its versions"),
+            Call(
+                "lambda",
+                "tag_resource",
+                {"Resource": names.function_arn, "Tags": _versions(settings, source)},
+                "its versions",
+            ),
         ]
     wanted = _configuration(settings)
     if any(function.configuration.get(name) != value for name, value in wanted.items()):
@@ -128,11 +139,21 @@ def _configuration(settings: DeploySettings) -> dict[str, Any]:
         "MemorySize": settings.memory_mb,
         "Timeout": settings.timeout_s,
         "EphemeralStorage": {"Size": settings.tmp_mb},
-        "Environment": {"Variables": {"GRADMUX_CACHE_BYTES": str(settings.cache_bytes)}},
+        "Environment": {"Variables": _variables(settings)},
     }
 
 
-def _versions(source: ImageSource) -> dict[str, str]:
+def _variables(settings: DeploySettings) -> dict[str, str]:
+    variables = {"GRADMUX_CACHE_BYTES": str(settings.cache_bytes)}
+    if settings.requirements:  # there is no stack to keep them
+        variables["GRADMUX_REQUIREMENTS"] = packed(settings.requirements)
+    return variables
+
+
+def _versions(settings: DeploySettings, source: ImageSource) -> dict[str, str]:
+    """Of what is in the image; of a finished one nobody here knows them."""
+    if settings.image:
+        return {"gradmux:protocol": str(PROTOCOL), "gradmux:python": "", "gradmux:torch": ""}
     return {"gradmux:protocol": str(PROTOCOL), "gradmux:python": source.python, "gradmux:torch": source.torch}
 
 

@@ -15,10 +15,19 @@ from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, Waite
 
 from gradmux.infra.aws.errors import NO_REGION, ApiError, AwsError
 from gradmux.infra.closed_session import closed_session
+from gradmux.orchestrator.strangers import is_page, page_told, told_of
 
 LONGEST_CALL_S = 960
 """Above 900 s, the longest that a function may run, so that no invocation is given up and sent again."""
 POLL_S = 5
+
+
+PROVIDERS_OWN = (RuntimeError, ValueError, KeyError, OSError)
+"""What credentials' providers raise beside botocore's errors."""
+
+
+AWSS_HEADERS = {"x-amzn-requestid", "x-amz-request-id"}
+"""An answer with one of these is AWS's, whatever it calls its content."""
 
 
 class Door(Protocol):
@@ -66,22 +75,31 @@ class BotoDoor:
 
     def call(self, service: str, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         client = self._client(service)
+        name = f"{service}.{operation}"
         try:
             answer: dict[str, Any] = getattr(client, operation)(**arguments)
         except ClientError as error:
+            _require_aws(name, error.response, str(error.response.get("Error", {}).get("Message", "")))
             told, reason = error.response.get("Error", {}), error.response.get("Reason")
             message = told.get("Message", "") + (f" ({reason})" if reason else "")
-            raise ApiError(f"{service}.{operation}", told.get("Code", "Unknown"), message) from error
+            raise ApiError(name, told.get("Code", "Unknown"), message) from error
         except BotoCoreError as error:
-            raise AwsError(f"{service}.{operation}: {error}") from error
+            raise AwsError(f"{name}: {one_line(error)}") from error
+        except (*PROVIDERS_OWN,) as error:  # a provider of credentials has failed
+            raise AwsError(f"{name}: {type(error).__name__}: {one_line(error)}") from error
+        _require_aws(name, answer, str(answer.get("message", "")))
         return answer
 
     def wait(self, service: str, waiter: str, arguments: Mapping[str, Any], limit_s: float) -> None:
         config = {"Delay": POLL_S, "MaxAttempts": max(1, round(limit_s / POLL_S))}
         try:
             self._client(service).get_waiter(waiter).wait(**arguments, WaiterConfig=config)
-        except (WaiterError, BotoCoreError) as error:
-            raise AwsError(str(error)) from error
+        except WaiterError as error:
+            last: Any = error.last_response
+            _require_aws(f"{service}.{waiter}", last, str(last.get("Error", {}).get("Message", "")))
+            raise AwsError(one_line(error)) from error
+        except (BotoCoreError, ClientError) as error:
+            raise AwsError(f"{service}.{waiter}: {one_line(error)}") from error
 
     def endpoint(self, service: str) -> str:
         return str(self._client(service).meta.endpoint_url)
@@ -107,3 +125,19 @@ class BotoDoor:
             except (BotoCoreError, ValueError) as error:
                 raise AwsError(f"{service}: {error}") from error
         return self._clients[service]
+
+
+def one_line(error: Exception) -> str:
+    """An error's text; of a web page in it what the page says."""
+    text = str(error)
+    return page_told(text) or " ".join(text.split())
+
+
+def _require_aws(name: str, answer: Mapping[str, Any], text: str) -> None:
+    """Raises AwsError where it is a web page, and so not AWS's."""
+    about = answer.get("ResponseMetadata", {})
+    headers, status = about.get("HTTPHeaders", {}), about.get("HTTPStatusCode", 200)
+    if AWSS_HEADERS & headers.keys():
+        return
+    if is_page(headers, text.encode()) and ("content-type" in headers or text):
+        raise AwsError(f"{name}: {told_of(status, headers, text.encode(), 'AWS')}")

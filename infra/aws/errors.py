@@ -13,6 +13,12 @@ from __future__ import annotations
 NO_REGION = "no AWS region: set AWS_REGION, or region in the AWS profile"
 
 
+DENIED = frozenset(
+    {"403", "AccessDenied", "AccessDeniedException", "Forbidden", "UnauthorizedOperation", "AllAccessDisabled"}
+)
+"""Codes that say: these credentials may not ask."""
+
+
 class AwsError(Exception):
     """AWS cannot be reached, refuses, or is not in the state that is needed."""
 

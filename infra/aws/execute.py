@@ -36,6 +36,8 @@ class Executor:
     sleep: Callable[[float], None] = time.sleep
     stack_id: str | None = None
     """of the stack last created; the only name of one that was deleted again"""
+    settled: str | None = None
+    """the stack that had nothing to update: there is nothing to wait for"""
 
     def run(self, plan: Plan, stack: str) -> None:
         """All steps. Raises StepFailed; what was done before stays done, and a new plan goes on from there."""
@@ -70,10 +72,14 @@ class Executor:
         except ApiError as error:
             if not any(text in error.code or text in error.message for text in step.settled):
                 raise
+            self.settled = step.arguments.get("StackName")
             return
+        self.settled = None
         self.stack_id = answer.get("StackId", self.stack_id)
 
     def _wait(self, step: Wait) -> None:
+        if step.service == "cloudformation" and self.settled == step.arguments["StackName"]:
+            return
         try:
             self.door.wait(step.service, step.waiter, step.arguments, step.limit_s)
         except AwsError as error:

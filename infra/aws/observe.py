@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradmux.infra.aws.bucket_state import BucketState, find_bucket
 from gradmux.infra.aws.door import Door
-from gradmux.infra.aws.errors import NO_REGION, ApiError, AwsError
+from gradmux.infra.aws.errors import DENIED, NO_REGION, ApiError, AwsError
 from gradmux.infra.aws.names import Account, Names
 from gradmux.infra.aws.template import template_text
 
@@ -71,6 +72,8 @@ class Observed:
     """tags in the deployment's own repository"""
     repository: bool = False
     function: Function | None = None
+    bucket: BucketState | None = None
+    """the bucket in use, or to be used, where no stack makes it"""
 
 
 def find_account(door: Door) -> Account:
@@ -80,18 +83,31 @@ def find_account(door: Door) -> Account:
     return Account.of(door.call("sts", "get_caller_identity", {})["Arn"], door.region)
 
 
-def observe(door: Door, stack_name: str) -> Observed:
-    """Everything that plans depend on. Raises AwsError."""
+def observe(door: Door, stack_name: str, bucket: str | None = None) -> Observed:
+    """Everything that plans depend on; asks only what may be asked who may read. `bucket`: the user's. Raises AwsError.
+
+    What these credentials may not even read counts as not known, and the plan goes the longer way.
+    """
     names = Names(stack_name, find_account(door))
     tags = _image_tags(door, names)
+    stack = find_stack(door, stack_name)
     return Observed(
         names=names,
-        stack=find_stack(door, stack_name),
+        stack=stack,
         own_bucket=_bucket_exists(door, names),
         images=frozenset(tags or ()),
         repository=tags is not None,
         function=find_function(door, names.function),
+        bucket=_bucket_in_use(door, names, stack, bucket),
     )
+
+
+def _bucket_in_use(door: Door, names: Names, stack: Stack | None, wanted: str | None) -> BucketState | None:
+    """None where the stack makes it, or there is none yet."""
+    if stack is not None and stack.parameters.get("MakeBucket") != "false":
+        return None
+    name = stack.parameters.get("BucketName", names.bucket) if stack else wanted or names.bucket
+    return find_bucket(door, name, names.account.partition, names.account.id)
 
 
 def find_stack(door: Door, name: str) -> Stack | None:
@@ -104,7 +120,7 @@ def find_stack(door: Door, name: str) -> Stack | None:
         raise
     if found["StackStatus"] == "DELETE_COMPLETE":
         return None
-    body = door.call("cloudformation", "get_template", {"StackName": name})["TemplateBody"]
+    body = (_may_see(door, "cloudformation", "get_template", {"StackName": name}) or {}).get("TemplateBody")
     return Stack(
         status=found["StackStatus"],
         parameters={each["ParameterKey"]: each["ParameterValue"] for each in found.get("Parameters", [])},
@@ -115,7 +131,7 @@ def find_stack(door: Door, name: str) -> Stack | None:
 
 def _bucket_exists(door: Door, names: Names) -> bool:
     arguments = {"Bucket": names.bucket, "ExpectedBucketOwner": names.account.id}
-    return _found(door, "s3", "head_bucket", arguments) is not None
+    return _may_see(door, "s3", "head_bucket", arguments) is not None
 
 
 def _image_tags(door: Door, names: Names) -> list[str] | None:
@@ -123,7 +139,7 @@ def _image_tags(door: Door, names: Names) -> list[str] | None:
     tags: list[str] = []
     arguments: dict[str, Any] = {"repositoryName": names.repository, "filter": {"tagStatus": "TAGGED"}}
     while True:
-        page = _found(door, "ecr", "list_images", arguments)
+        page = _may_see(door, "ecr", "list_images", arguments)
         if page is None:
             return None
         tags += [each["imageTag"] for each in page["imageIds"] if "imageTag" in each]
@@ -137,8 +153,8 @@ def find_function(door: Door, name: str) -> Function | None:
     found = _found(door, "lambda", "get_function", {"FunctionName": name})
     if found is None:
         return None
-    concurrency = _found(door, "lambda", "get_function_concurrency", {"FunctionName": name}) or {}
-    events = _found(door, "lambda", "get_function_event_invoke_config", {"FunctionName": name}) or {}
+    concurrency = _may_see(door, "lambda", "get_function_concurrency", {"FunctionName": name}) or {}
+    events = _may_see(door, "lambda", "get_function_event_invoke_config", {"FunctionName": name}) or {}
     return Function(
         image=found.get("Code", {}).get("ImageUri", ""),
         configuration=found["Configuration"],
@@ -146,6 +162,16 @@ def find_function(door: Door, name: str) -> Function | None:
         reserved=concurrency.get("ReservedConcurrentExecutions"),
         retries=events.get("MaximumRetryAttempts"),
     )
+
+
+def _may_see(door: Door, service: str, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The answer, or None when there is no such thing, or these credentials may not see it."""
+    try:
+        return _found(door, service, operation, arguments)
+    except ApiError as error:
+        if error.code in DENIED:
+            return None
+        raise
 
 
 def _found(door: Door, service: str, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:

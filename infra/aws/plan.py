@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 SHOWN_BYTES = 200
@@ -105,16 +105,46 @@ Step: TypeAlias = Call | Wait | DockerBuild | DockerPush | CloudBuild | EmptyBuc
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """One setting that is not as before."""
+
+    name: str
+    """of its option, without dashes"""
+    old: str
+    new: str
+    loss: str = ""
+    """what is lost by it, which somebody has to want; empty: nothing"""
+
+    def told(self) -> str:
+        """In one line."""
+        return f"{self.name}: {self.old} -> {self.new}" + (f" ({self.loss})" if self.loss else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Steps in their order; none when everything is as wanted."""
 
     steps: tuple[Step, ...]
     leaves: tuple[str, ...] = ()
     """what stays, and how to be rid of it: one line each"""
+    changes: tuple[Change, ...] = ()
+    """of the settings, where something was deployed before"""
+    notes: tuple[str, ...] = ()
+    """what people should know: one line each"""
+
+    @property
+    def losses(self) -> tuple[Change, ...]:
+        """Changes that nobody should make by mistake."""
+        return tuple(change for change in self.changes if change.loss)
 
     def to_json(self) -> dict[str, Any]:
         """For people and golden files: contents and templates by size and hash."""
-        return {"steps": [_step_json(step) for step in self.steps], "leaves": list(self.leaves)}
+        told: dict[str, Any] = {"steps": [_step_json(step) for step in self.steps], "leaves": list(self.leaves)}
+        if self.changes:
+            told["changes"] = [asdict(change) for change in self.changes]
+        if self.notes:
+            told["notes"] = list(self.notes)
+        return told
 
 
 def _step_json(step: Step) -> dict[str, Any]:

@@ -5,6 +5,9 @@ Pure: checked once against AWS's own limits, then only read. Read next: `image.p
 
 from __future__ import annotations
 
+import base64
+import re
+import zlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,6 +19,15 @@ TMP_LEFT_MB = 128
 """What the data cache leaves of /tmp to the user's code."""
 LEAST_MEMORY_MB = 512
 """torch and the worker take half of it; with still less processor their import may outlast the 10 s of INIT."""
+
+
+LONGEST_PARAMETER = 4096
+"""characters of a stack's parameter"""
+TORCH_VERSION = "2.13.0"
+"""of the image: the Dockerfile's, which a test holds it to"""
+TORCH_LINE = re.compile(
+    r"(?i)^torch\s*(?:\[[^\]]*\])?\s*(?:@\s*(?P<url>\S+)|(?P<specifiers>[=<>!~][^;]*))?\s*(?:;.*)?$"
+)
 
 
 class Architecture(StrEnum):
@@ -65,6 +77,8 @@ class DeploySettings:
     """ARN of an existing role; then nothing is made but the function and what it runs, and no stack"""
     image: str | None = None
     """URI of a finished image in the account's own registry"""
+    kms_key: str = ""
+    """ARN of the key that encrypts the bucket; empty: S3's own, which need no rights"""
 
     def __post_init__(self) -> None:
         _within("memory", self.memory_mb, LEAST_MEMORY_MB, 10_240, "MB")
@@ -73,6 +87,14 @@ class DeploySettings:
         _within("keep-days", self.keep_days, 0, 36_500, "days")
         if self.log_days not in LOG_DAYS:
             raise SettingsError(f"log-days must be one of {', '.join(map(str, LOG_DAYS))}, got {self.log_days}")
+        if len(packed(self.requirements)) > LONGEST_PARAMETER:
+            raise SettingsError("requirements are too long for CloudFormation to keep: list packages without hashes")
+        if (wrong := other_torch(self.requirements)) is not None:
+            raise SettingsError(
+                f"requirements: {wrong!r}: workers need the torch of the image, {TORCH_VERSION} for CPUs: leave it out"
+            )
+        if self.kms_key and ":key/" not in self.kms_key:
+            raise SettingsError(f"kms-key {self.kms_key!r}: give the key's ARN, arn:aws:kms:REGION:ACCOUNT:key/ID")
         if self.reserved is not None and self.reserved < 1:
             raise SettingsError(f"reserved must be 1 or more, got {self.reserved}: 0 would forbid every call")
         if self.role is not None and self.bucket is None:
@@ -84,6 +106,31 @@ class DeploySettings:
     def cache_bytes(self) -> int:
         """How much of /tmp the worker's data cache may fill."""
         return (self.tmp_mb - TMP_LEFT_MB) * 2**20
+
+
+def packed(requirements: str) -> str:
+    """Short enough for a parameter, as a rule; empty for none."""
+    return base64.b64encode(zlib.compress(requirements.encode(), 9)).decode() if requirements else ""
+
+
+def unpacked(text: str) -> str:
+    """The requirements that `packed` made it from."""
+    return zlib.decompress(base64.b64decode(text)).decode() if text else ""
+
+
+def other_torch(requirements: str) -> str | None:
+    """The line that asks for a torch that is not the image's; None where there is none."""
+    for line in requirements.splitlines():
+        found = TORCH_LINE.match(line.partition("#")[0].strip())
+        if found and not _admits(found["specifiers"] or "", found["url"]):
+            return line.strip()
+    return None
+
+
+def _admits(specifiers: str, url: str | None) -> bool:
+    """Could the image's torch be meant? Only what is plainly another one is refused here; pip refuses the rest."""
+    exact = [each.strip()[2:].strip() for each in specifiers.split(",") if each.strip().startswith("==")]
+    return url is None and all(version.split("+")[0].rstrip(".*") in TORCH_VERSION for version in exact)
 
 
 def _within(name: str, value: int, least: int, most: int, unit: str) -> None:

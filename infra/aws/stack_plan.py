@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gradmux.infra.aws.bucket_plan import configuring, notes
 from gradmux.infra.aws.building import building
 from gradmux.infra.aws.errors import AwsError, SettingsError
 from gradmux.infra.aws.image import ImageSource
@@ -18,9 +19,14 @@ from gradmux.infra.aws.observe import TAG, Observed, Stack
 from gradmux.infra.aws.plan import Call, Plan, Step, Wait
 from gradmux.infra.aws.settings import Architecture, DeploySettings
 from gradmux.infra.aws.template import parameters, template_text
+from gradmux.infra.aws.wishes import changes
 
 FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED", "REVIEW_IN_PROGRESS"})
 """States of a stack that was never finished: nothing but deleting leads out of them."""
+UNKNOWN = frozenset({"UPDATE_ROLLBACK_FAILED", "UPDATE_FAILED"})
+"""States in which the stack's resources may not be as its parameters say."""
+STUCK = frozenset({"IMPORT_ROLLBACK_FAILED"})
+"""States that only its owner can lead it out of."""
 NOTHING_TO_DO = "No updates are to be performed"
 
 
@@ -30,19 +36,22 @@ def plan_stack(settings: DeploySettings, observed: Observed, source: ImageSource
     Raises: AwsError when the stack is being changed by somebody else, SettingsError.
     """
     names, stack = observed.names, observed.stack
-    if stack is not None and stack.busy:
-        raise AwsError(f"stack {names.stack} is {stack.status}: somebody deploys; wait until that is over, then repeat")
+    if stack is not None and (stack.busy or stack.status in STUCK):
+        raise AwsError(f"stack {names.stack} is {stack.status}: {_way_out(stack.status, names)}")
     steps: list[Step] = []
     if stack is not None and stack.status in FAILED:
         steps += deleting(names, "a stack whose creation failed can only be deleted")
         stack = None
+    if observed.bucket is not None:
+        steps += configuring(settings, names, observed.bucket)
     if stack is not None and stack.status == "UPDATE_ROLLBACK_FAILED":
         steps += _going_back(names)
     bucket, make_bucket = _bucket(settings, observed, stack)
     image = settings.image or names.image(source.tag)
     built = settings.image is not None or (source.tag in observed.images and stack is not None)
+    versions = ("", "") if settings.image else (source.python, source.torch)  # nobody here knows a finished image's
     wanted = parameters(
-        settings, image=image, bucket=bucket, make_bucket=make_bucket, python=source.python, torch=source.torch
+        settings, image=image, bucket=bucket, make_bucket=make_bucket, python=versions[0], torch=versions[1]
     )
     if stack is None:
         first = wanted if built else {**wanted, "ImageUri": ""}
@@ -51,9 +60,19 @@ def plan_stack(settings: DeploySettings, observed: Observed, source: ImageSource
         steps += building(settings, names, source, bucket, docker)
     if (stack is None and not built) or (stack is not None and _differs(stack, wanted)):
         steps += _changing("update", names, wanted, "the function, with its image and limits")
-    if steps:
+    if any(step.title.startswith("cloudformation.") for step in steps):
         steps.append(_ready(names))
-    return Plan(tuple(steps))
+    return Plan(tuple(steps), changes=changes(observed, settings), notes=tuple(notes(settings, names, observed.bucket)))
+
+
+def _way_out(status: str, names: Names) -> str:
+    """What to do about a stack that cannot be changed now."""
+    if status in STUCK:
+        return "an import failed, and so did its undoing: see its events in CloudFormation, or take another --name"
+    advice = "somebody deploys; wait until that is over, then repeat"
+    if status == "UPDATE_IN_PROGRESS":
+        advice += f" (to end it: aws cloudformation cancel-update-stack --stack-name {names.stack})"
+    return advice
 
 
 def deleting(names: Names, why: str) -> list[Step]:
@@ -79,8 +98,8 @@ def _bucket(settings: DeploySettings, observed: Observed, stack: Stack | None) -
 
 
 def _differs(stack: Stack, wanted: Mapping[str, str]) -> bool:
-    """Whether an update is due. After a rollback that failed nobody knows, and CloudFormation will say."""
-    return not stack.current or stack.parameters != wanted or stack.status == "UPDATE_ROLLBACK_FAILED"
+    """Whether an update is due. After one that failed nobody knows, and CloudFormation will say."""
+    return not stack.current or stack.parameters != wanted or stack.status in UNKNOWN
 
 
 def _creation_reason(built: bool) -> str:

@@ -14,10 +14,12 @@ from typing import Any
 import yaml
 
 from gradmux.infra.aws.names import Names
-from gradmux.infra.aws.settings import DeploySettings
+from gradmux.infra.aws.settings import DeploySettings, packed
 from gradmux.lambda_worker.contract import PROTOCOL
 
 FILE = Path(__file__).with_name("template.yaml")
+KEY_SID = "UseTheBucketsKey"
+NO_KEY = "000000000000:key/none"
 VARIABLE = re.compile(r"\$\{([\w:.]+)\}")
 
 
@@ -73,11 +75,27 @@ def parameters(
         "Protocol": str(PROTOCOL),
         "Python": python,
         "Torch": torch,
+        "Requirements": packed(settings.requirements),
+        "KmsKey": key_parameter(settings.kms_key),
     }
 
 
-def policies(names: Names, bucket: str) -> dict[str, Any]:
-    """The documents that an administrator grants by hand: who may be the worker, what it may do, and a client."""
+def key_parameter(arn: str) -> str:
+    """The template's name of a KMS key."""
+    return arn.split(":", 4)[-1] if arn else NO_KEY
+
+
+def key_arn(parameter: str, names: Names) -> str:
+    """The key's ARN again; empty for none."""
+    account = names.account
+    return "" if parameter in ("", NO_KEY) else f"arn:{account.partition}:kms:{account.region}:{parameter}"
+
+
+def policies(names: Names, bucket: str, key: str = "") -> dict[str, Any]:
+    """The documents that an administrator grants by hand: who may be the worker, what it may do, and a client.
+
+    `key`: ARN of the KMS key that encrypts the bucket, if one does.
+    """
     resources = template()["Resources"]
     role = resources["WorkerRole"]["Properties"]
     documents = {
@@ -85,7 +103,22 @@ def policies(names: Names, bucket: str) -> dict[str, Any]:
         "worker": role["Policies"][0]["PolicyDocument"],
         "client": resources["ClientPolicy"]["Properties"]["PolicyDocument"],
     }
-    return {name: _filled(document, _values(names, bucket)) for name, document in documents.items()}
+    values = {**_values(names, bucket), "KmsKey": key_parameter(key)}
+    return {name: _with_key(_filled(document, values), key) for name, document in documents.items()}
+
+
+def _with_key(document: dict[str, Any], key: str) -> dict[str, Any]:
+    """Without the statement about a key where there is none."""
+    kept = [each for each in document["Statement"] if key or each.get("Sid") != KEY_SID]
+    return {**document, "Statement": kept}
+
+
+def resource(name: str, names: Names) -> dict[str, Any]:
+    """The properties of one of the template's resources, for the deployment's own bucket; other conditions stay."""
+    filled: dict[str, Any] = _filled(
+        template()["Resources"][name]["Properties"], _values(names, names.bucket), whole=False
+    )
+    return filled
 
 
 def repository_policy(names: Names) -> dict[str, Any]:
@@ -107,14 +140,14 @@ def _values(names: Names, bucket: str) -> dict[str, str]:
     }
 
 
-def _filled(value: Any, values: Mapping[str, str]) -> Any:
-    """The value with Ref and Fn::Sub replaced by what they stand for."""
+def _filled(value: Any, values: Mapping[str, str], *, whole: bool = True) -> Any:
+    """The value with Ref and Fn::Sub replaced by what they stand for; `whole`: they must all be known."""
     if isinstance(value, list):
-        return [_filled(item, values) for item in value]
+        return [_filled(item, values, whole=whole) for item in value]
     if not isinstance(value, dict):
         return value
     if set(value) == {"Ref"}:
-        return values[value["Ref"]]
+        return values[value["Ref"]] if whole or value["Ref"] in values else value
     if set(value) == {"Fn::Sub"}:
-        return VARIABLE.sub(lambda found: values[found[1]], value["Fn::Sub"])
-    return {name: _filled(item, values) for name, item in value.items()}
+        return VARIABLE.sub(lambda found: values.get(found[1], found[0]), value["Fn::Sub"])
+    return {name: _filled(item, values, whole=whole) for name, item in value.items()}

@@ -21,6 +21,14 @@ HINTS = (
         '"Without admin rights")',
     ),
     (
+        r"(?i)MemorySize.*(?:3008|less than or equal)",
+        "a new account's functions may have at most 3,008 MB: --memory 3008, or ask AWS's support for more",
+    ),
+    (
+        r"KMS\.|kms:|KMSAccessDenied",
+        "the bucket's key: name it by --kms-key ARN, and allow these credentials kms:Decrypt and kms:GenerateDataKey",
+    ),
+    (
         r"UnreservedConcurrentExecution",
         "AWS keeps at least some of the account's concurrency unreserved: reserve less, or nothing (--reserved)",
     ),

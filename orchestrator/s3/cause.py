@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from html import unescape
 from types import MappingProxyType
 
-from gradmux.orchestrator.strangers import PAGE, is_page, told_of
+from gradmux.orchestrator.strangers import is_page, told_of
 
 FIELD = r"(?s)<{0}>\s*(.*?)\s*</{0}>"
-STATUS = re.compile(r"status code: (\d{3})|^(\d{3}) |\b([1-5]\d\d) [A-Z][a-z]+ ?[A-Z]?[a-z]*: <")
 EXPECTING = re.compile(r"expecting '([a-z0-9-]+)'")
 ENDPOINT = re.compile(r"\bs3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\b")
 RENEWABLE = ("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired")
@@ -92,16 +91,6 @@ class Cause:
         if self.code.startswith("KMS."):
             return KMS_ADVICE
         return ADVICE.get("ExpiredToken" if self.renewable else self.code, "")
-
-
-def page_told(text: str) -> str:
-    """One line about a web page that an error's text holds instead of S3's document; empty where it holds none."""
-    start = text.find("<")
-    if start < 0 or not PAGE.match(text[start:].encode()):
-        return ""
-    found = STATUS.search(text)
-    status = int(next(filter(None, found.groups()))) if found else 200
-    return told_of(status, {"content-type": "text/html"}, text[start:].encode(), "S3's answer")
 
 
 def stranger_told(status: int, headers: Mapping[str, str], body: bytes) -> str:
