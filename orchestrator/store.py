@@ -21,6 +21,7 @@ from typing import ClassVar, TypeVar
 
 import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 from obstore.auth.boto3 import Boto3CredentialProvider
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
@@ -319,7 +320,7 @@ class S3Store:
             raise StoreUnavailable(str(error)) from error
         except NotS3 as error:
             raise StoreUnavailable(f"bucket {self.bucket} at {self.endpoint.url}: {error}") from error
-        except (BaseError, BotoCoreError, ClientError) as error:
+        except (BaseError, BotoCoreError, ClientError, ResponseParserError) as error:
             trouble = error
         cause = self._cause(key, trouble)
         if isinstance(cause, Cause) and self._set_clock(cause, signed_s):
@@ -332,7 +333,12 @@ class S3Store:
             return cause_of(error)
         text = str(error)
         found = page_told(text) or Cause.of(text)
-        if found or isinstance(error, BotoCoreError) or PROVIDER in text or UNHEARD.search(_first_line(error)):
+        if (
+            found
+            or isinstance(error, BotoCoreError | ResponseParserError)
+            or PROVIDER in text
+            or UNHEARD.search(_first_line(error))
+        ):
             return found or None
         return BotocoreS3(self.bucket, self.endpoint, self._session, self._clock, prefix=self._prefix, attempts=1).why(
             key

@@ -45,7 +45,7 @@ def told_of(status: int, headers: Mapping[str, str], body: bytes | bytearray | m
     """A stranger's answer in one line: what came in the place of `expected`, and what to do."""
     if status == PROXY_WANTS_A_LOGIN:
         return "HTTP 407: the proxy wants a login: put it into HTTPS_PROXY (http://USER:PASSWORD@HOST:PORT)"
-    what = f"HTTP {status}"
+    what = f"HTTP {status}" if status else "an answer"
     if place := headers.get("location", ""):
         what += f" to {place[:SHOWN]}"
     elif is_page(headers, body):
@@ -61,5 +61,5 @@ def page_told(text: str, expected: str = "AWS's answer") -> str:
     if start < 0 or not PAGE.match(text[start:].encode()):
         return ""
     found = STATUS.search(text)
-    status = int(next(filter(None, found.groups()))) if found else 200
+    status = int(next(filter(None, found.groups()))) if found else 0
     return told_of(status, {"content-type": "text/html"}, text[start:].encode(), expected)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, WaiterError
+from botocore.parsers import ResponseParserError
 
 from gradmux.infra.aws.errors import NO_REGION, ApiError, AwsError
 from gradmux.infra.closed_session import closed_session
@@ -83,7 +84,7 @@ class BotoDoor:
             told, reason = error.response.get("Error", {}), error.response.get("Reason")
             message = told.get("Message", "") + (f" ({reason})" if reason else "")
             raise ApiError(name, told.get("Code", "Unknown"), message) from error
-        except BotoCoreError as error:
+        except (BotoCoreError, ResponseParserError) as error:
             raise AwsError(f"{name}: {one_line(error)}") from error
         except (*PROVIDERS_OWN,) as error:  # a provider of credentials has failed
             raise AwsError(f"{name}: {type(error).__name__}: {one_line(error)}") from error
@@ -98,7 +99,7 @@ class BotoDoor:
             last: Any = error.last_response
             _require_aws(f"{service}.{waiter}", last, str(last.get("Error", {}).get("Message", "")))
             raise AwsError(one_line(error)) from error
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, ResponseParserError) as error:
             raise AwsError(f"{service}.{waiter}: {one_line(error)}") from error
 
     def endpoint(self, service: str) -> str:

@@ -138,10 +138,8 @@ def changes(observed: Observed, settings: DeploySettings) -> tuple[Change, ...]:
     has = {**_kept_in_bucket(observed), **_deployed(observed)}
     if not has:
         return ()
-    before = replace(
-        settings, image=None, **{name: has[name] for name in has if name not in ("bucket", "role", "image")}
-    )
-    before = replace(before, image=has.get("image"))
+    kept = {name: has[name] for name in has if name not in ("bucket", "role", "image")}
+    before = replace(settings, **kept, image=has.get("image"))
     made = [_change(name, getattr(before, name), getattr(settings, name)) for name in FIELDS]
     return tuple(change for change in made if change is not None)
 

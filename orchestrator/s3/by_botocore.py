@@ -15,10 +15,12 @@ import botocore.session
 from botocore.auth import AUTH_TYPE_MAPS, SIGV4_TIMESTAMP, S3SigV4Auth
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from gradmux.orchestrator.aws import Endpoint, find_credentials, renewing
 from gradmux.orchestrator.clock import Clock
 from gradmux.orchestrator.s3.cause import Cause, stranger_told
+from gradmux.orchestrator.strangers import page_told
 
 SIGNATURE = "s3v4-at-the-servers-time"
 AT_S = "gradmux_at_s"
@@ -121,8 +123,8 @@ class BotocoreS3:
             answer = self.client.get_object(**self._at(key), Range="bytes=0-0")
         except ClientError as error:
             return cause_of(error)
-        except BotoCoreError as error:
-            return stranger_told(200, {}, str(error).partition("invalid XML received:")[2].encode()) or None
+        except (BotoCoreError, ResponseParserError) as error:
+            return page_told(str(error)) or None
         about = answer["ResponseMetadata"]
         with answer["Body"] as body:
             return stranger_told(about["HTTPStatusCode"], about["HTTPHeaders"], body.read(1024)) or None

@@ -94,7 +94,7 @@ def keys_read() -> list[str]:
         keys.cancel,
         keys.weights(0, 1, 2, b"w"),
         Keys.model_spec(b""),
-        Keys.data_array("0" * 64),
+        f"{Keys.DATA_SHARDS}{'0' * 64}",
         Keys.data_manifest(b""),
         keys.spill(3, 4) + "0-3-4-1/0",
     ]
