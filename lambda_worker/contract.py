@@ -121,6 +121,9 @@ class _Other(msgspec.Struct, tag_field="protocol", tag=-1):
     """No message has this version. Beside it in a union the tag of a message must be there and right."""
 
 
+VERSIONED: Mapping[type, Any] = {Request: Request | _Other, Reply: Reply | _Other}
+
+
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +207,7 @@ def fits_inline(reply: Reply, max_inline: int = MAX_REPLY_BYTES) -> bool:
 def _decoded(message: object, kind: type[M], reader: str, remedy: str) -> M:
     where = kind.__name__.lower()
     try:
-        decoded: M | _Other = decode(message, kind | _Other, where)  # type: ignore[arg-type]
+        decoded: M | _Other = decode(message, VERSIONED[kind], where)
     except ContractError:
         _check_version(message, where, reader, remedy)
         raise

@@ -51,9 +51,10 @@ class Content(Message, frozen=True):
     inline: Raw = NOTHING
     """Base64, made once however often it travels: see `of` and `raw`."""
 
-    def __post_init__(self) -> None:
-        if (self.key is None) == (len(bytes(self.inline)) == 0):
-            raise ContractError("key: expected a key or inline content, and not both")
+    def require(self, name: str) -> None:
+        """Raises ContractError that begins with the field's name unless exactly one of the two is given."""
+        if (self.key is None) == (self.inline is NOTHING):
+            raise ContractError(f"{name}.key: expected a key or inline content, and not both")
 
     def raw(self, where: str) -> bytearray | None:
         """The inline content; None when it lies in S3. Raises ContractError that names `where`."""
@@ -88,9 +89,12 @@ class Order(Message, frozen=True):
     shuffle: bool = True
     """False: every epoch in the order of the data set"""
 
-    def __post_init__(self) -> None:
+    def require(self, passes: int) -> None:
+        """Raises ContractError unless the data set has such batches, and they as many rows as passes."""
         if self.batch_size > self.rows:
-            raise ContractError(f"batch_size: {self.batch_size} rows of a data set that has {self.rows}")
+            raise ContractError(f"order.batch_size: {self.batch_size} rows of a data set that has {self.rows}")
+        if passes > self.batch_size:
+            raise ContractError(f"passes: {passes} of a batch of {self.batch_size} rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,9 @@ class Skip(Message, frozen=True):
     threshold: NotBelowZero
     """Of the squared distance between the two coded gradient SUMS."""
 
+    def __post_init__(self) -> None:
+        self.weights.require("weights")
+
 
 class Task(Message, frozen=True):
     """One linear combination of the gradients of passes, answered by one result."""
@@ -170,13 +177,17 @@ class Task(Message, frozen=True):
     skip: Skip | None = None
 
     def __post_init__(self) -> None:
-        done = 0
-        for index, (first, end, _) in enumerate(self.terms):
+        """All that types cannot say, in one place: this is run for every task of every call, on both sides."""
+        order, done = self.order, 0
+        if order.batch_size > order.rows or self.passes > order.batch_size:
+            order.require(self.passes)
+        if (self.weights.key is None) == (self.weights.inline is NOTHING):
+            self.weights.require("weights")
+        for first, end, _ in self.terms:
             if not done <= first < end <= self.passes:
-                raise ContractError(f"terms[{index}]: expected ascending ranges of passes 0 to {self.passes}")
+                place = f"terms[{self.terms.index((first, end, _))}]"
+                raise ContractError(f"{place}: expected ascending ranges of passes 0 to {self.passes}")
             done = end
-        if self.passes > self.order.batch_size:
-            raise ContractError(f"passes: {self.passes} of a batch of {self.order.batch_size} rows")
 
     @property
     def rows(self) -> int:
@@ -213,8 +224,8 @@ class Stretch(Message, frozen=True):
         outside = [step for step in self.keep if not self.first <= step < self.first + self.steps]
         if outside:
             raise ContractError(f"keep: steps {outside} are not of this stretch")
-        if self.passes > self.order.batch_size:
-            raise ContractError(f"passes: {self.passes} of a batch of {self.order.batch_size} rows")
+        self.order.require(self.passes)
+        self.state.require("state")
 
 
 class ReplyMode(Message, frozen=True):
