@@ -9,16 +9,21 @@ of models. Read `gradient.py` next.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gradmux.lambda_worker.cache import DiskCache
 from gradmux.lambda_worker.digests import checked_pieces
 from gradmux.lambda_worker.layout import Manifest
 from gradmux.lambda_worker.messages import Rows
+from gradmux.lambda_worker.models import resolve
 from gradmux.lambda_worker.objects import ObjectStore
 from gradmux.lambda_worker.shards import PIECE_BYTES, Shards, Table, tables_of
-from gradmux.lambda_worker.structure import SAMPLING, Values, as_tensor, role_of, rows_of
+from gradmux.lambda_worker.structure import SAMPLING, Values, role_of
+from gradmux.lambda_worker.transforms import Function, Preparation, preparation_of
 
 __all__ = ["DataError", "Dataset"]
 
@@ -43,18 +48,32 @@ class Dataset:
         self._names = [each.name for each in self.layout.columns if role_of(each.name) != SAMPLING]
         self._shards = Shards(manifest, objects.get_range, self._from_disk)
 
-    def read(self, rows: Rows, dtype: torch.dtype = torch.float32) -> tuple[Values, Values]:
+    def read(self, rows: Rows, dtype: torch.dtype = torch.float32, epoch: int = 0) -> tuple[Values, Values]:
         """(inputs, target) of these rows, each (count, ...), as the arrays' names say (`structure.py`).
 
-        Floating arrays come in `dtype`, integer targets as int64, other arrays as they are. Raises DataError for a row
-        that is not there.
+        Floating arrays come in `dtype`, integer targets as int64, other arrays as they are, all after what the manifest
+        says is to be done to rows; `epoch` seeds it. Raises DataError for a row that is not there, TransformError.
         """
         ids = rows.indices()
         if ids.min() < 0 or ids.max() >= self.layout.rows:
             raise DataError(f"rows {ids.min()} to {ids.max()} of a data set that has {self.layout.rows}")
         arrays = self._shards.arrays(ids, self._names)
-        tensors = {name: as_tensor(array, role_of(name), dtype) for name, array in arrays.items()}
-        return rows_of(tensors)
+        return self._preparation.rows(arrays, ids, epoch, self._function, dtype)
+
+    def sampling(self) -> NDArray[np.float64] | None:
+        """(rows,) in proportion to what rows are drawn; None when each comes once an epoch."""
+        if SAMPLING not in {column.name for column in self.layout.columns}:
+            return None
+        return self._shards.arrays(np.arange(self.layout.rows), [SAMPLING])[SAMPLING].astype(np.float64)
+
+    @cached_property
+    def _preparation(self) -> Preparation:
+        return preparation_of(self.manifest.extra.get("prepare", {}))
+
+    @cached_property
+    def _function(self) -> Function | None:
+        code = self._preparation.code
+        return None if code is None else resolve(code, "transform")
 
     def _from_disk(self, shard: int) -> dict[str, Table] | None:
         """The arrays of a shard, mapped; None where shards are not kept."""

@@ -115,7 +115,7 @@ class Rows:
     def ascending(cls, ids: NDArray[np.uint32]) -> Rows:
         """Ascending row numbers, as a range where they are one."""
         first, last = int(ids[0]), int(ids[-1])
-        return cls(lo=first, hi=last + 1) if last - first + 1 == len(ids) else cls.of(ids)
+        return cls(lo=first, hi=last + 1) if bool((np.diff(ids) == 1).all()) else cls.of(ids)
 
     @property
     def count(self) -> int:

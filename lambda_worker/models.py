@@ -177,13 +177,13 @@ def build(spec: ModelSpec) -> Model:
     if not isinstance(module, nn.Module):
         raise ModelError(f"the factory returned {type(module).__name__}, expected a torch.nn.Module")
     plain_name = isinstance(spec.loss, str) and ":" not in spec.loss
-    loss = loss_from(spec.loss if plain_name else _resolve(spec.loss, "loss"), _label(spec.loss))
+    loss = loss_from(spec.loss if plain_name else resolve(spec.loss, "loss"), _label(spec.loss))
     return Model(module, loss, spec.dtype, fixed=spec.fixed, norms=spec.norms)
 
 
 def _factory(code: str | bytes) -> Any:
     """A class of modules or a Python function, which may return one: nothing else is called to find out."""
-    factory = _resolve(code, "factory")
+    factory = resolve(code, "factory")
     if inspect.isclass(factory) and not issubclass(factory, nn.Module):
         raise ModelError(f"factory {_label(code)!r}: is a class, but no torch.nn.Module")
     if inspect.isbuiltin(factory):
@@ -191,7 +191,8 @@ def _factory(code: str | bytes) -> Any:
     return factory
 
 
-def _resolve(code: str | bytes, role: str) -> Any:
+def resolve(code: str | bytes, role: str) -> Any:
+    """What the code of a spec or manifest stands for. Raises ModelError."""
     if isinstance(code, bytes):
         return pickle.loads(code)  # the user's own code, in the user's own sandbox
     module_name, _, attribute = code.partition(":")

@@ -27,16 +27,30 @@ KEPT_EPOCHS = 3
 class BatchOrder:
     """The batches of one data set under one seed; models with the same seed share it, and so its permutations."""
 
-    def __init__(self, rows: int, batch_size: int, seed: int = 0, *, shuffle: bool = True) -> None:
+    def __init__(
+        self,
+        rows: int,
+        batch_size: int,
+        seed: int = 0,
+        *,
+        shuffle: bool = True,
+        sampling: NDArray[np.float64] | None = None,
+    ) -> None:
         """`shuffle` False: rows in their own order, so that with batch_size == rows each chunk has the same rows at
-        every step (what lazy schemes call a shard)."""
+        every step (what lazy schemes call a shard). `sampling`: (rows,) numbers in proportion to which rows are drawn,
+        with replacement."""
         assert 0 < batch_size <= rows
         self.rows, self.batch_size, self.seed, self.shuffle = rows, batch_size, seed, shuffle
+        self._bounds = None if sampling is None else np.cumsum(sampling / sampling.sum())
         self._permutation = lru_cache(KEPT_EPOCHS)(self._shuffled)
 
     @property
     def batches_per_epoch(self) -> int:
         return self.rows // self.batch_size
+
+    def epoch(self, step: int) -> int:
+        """The pass over the data that a step belongs to."""
+        return step // self.batches_per_epoch
 
     def batch(self, step: int) -> RowIds:
         """(batch_size,) row numbers of this step, in shuffled order."""
@@ -51,10 +65,20 @@ class BatchOrder:
 
     def _shuffled(self, epoch: int) -> RowIds:
         """(rows,) one epoch. It sorts random bits: numpy promises their stream for ever, but not permutation()."""
+        if self._bounds is not None:
+            return self._drawn(epoch, self._bounds)
         if not self.shuffle:
             return np.arange(self.rows, dtype=np.uint32)
         bits = np.random.PCG64(np.random.SeedSequence([self.seed, epoch])).random_raw(self.rows)
         return np.argsort(bits, kind="stable").astype(np.uint32)
+
+    def _drawn(self, epoch: int, bounds: NDArray[np.float64]) -> RowIds:
+        """(rows,) drawn one by one, with replacement, in proportion to their numbers."""
+        bits = np.random.PCG64(np.random.SeedSequence([self.seed, epoch])).random_raw(self.rows)
+        places = np.searchsorted(bounds, (bits >> np.uint64(11)) * 2.0**-53, side="right")
+        last = int(np.flatnonzero(np.diff(bounds, prepend=0.0))[-1])  # sums of floats may end below 1
+        drawn: RowIds = np.minimum(places, last).astype(np.uint32)
+        return drawn
 
 
 def pass_bound(index: int, passes: int, batch_size: int) -> int:

@@ -66,11 +66,14 @@ class Sandbox:
         """The model of a spec. The factory's exceptions pass through."""
         return self._models.get(key, lambda: (build(parse_spec(self._read(key))), 0))
 
-    def order(self, order: Order) -> BatchOrder:
-        """The batches of a model; it keeps what it has shuffled."""
-        return self._orders.get(
-            order, lambda: (BatchOrder(order.rows, order.batch_size, order.seed, shuffle=order.shuffle), 0)
-        )
+    def order(self, order: Order, data: str) -> BatchOrder:
+        """The batches of a model on the data set of a manifest; it keeps what it has shuffled."""
+
+        def made() -> tuple[BatchOrder, int]:
+            sampling = self.dataset(data).sampling()
+            return BatchOrder(order.rows, order.batch_size, order.seed, shuffle=order.shuffle, sampling=sampling), 0
+
+        return self._orders.get((order, data), made)
 
     def snapshot(self, weights: Weights, model: Model) -> Tensor:
         """The flat vector that the weights refer to, in the model's dtype."""

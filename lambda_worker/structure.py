@@ -34,6 +34,7 @@ __all__ = [
     "as_tensor",
     "bare",
     "first",
+    "fitted",
     "forward",
     "gathered",
     "joined",
@@ -164,7 +165,11 @@ def as_tensor(array: NDArray[Any], role: str, dtype: torch.dtype) -> Tensor:
     """Rows as models and losses take them: floats in the model's own `dtype`, integer targets as int64, all else as it
     is.
     """
-    tensor = torch.from_numpy(np.asarray(array))
+    return fitted(torch.from_numpy(np.asarray(array)), role, dtype)
+
+
+def fitted(tensor: Tensor, role: str, dtype: torch.dtype) -> Tensor:
+    """The same for rows that are a tensor already."""
     if tensor.is_floating_point():
         return tensor.to(dtype)
     return tensor.long() if role == TARGET and tensor.dtype is not torch.bool else tensor

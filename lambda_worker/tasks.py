@@ -123,13 +123,13 @@ def _skipped(task: Task, coded: CodedSum, distance: float) -> Result:
 
 def _prepare(task: Task, terms: Sequence[Term], bench: Bench) -> tuple[Model, list[Batch]]:
     with bench.watch.reading():
-        model, order = bench.sandbox.model(task.model), bench.sandbox.order(task.order)
+        model, order = bench.sandbox.model(task.model), bench.sandbox.order(task.order, bench.data)
         dataset = bench.sandbox.dataset(bench.data)
         batches = []
         for first, end, coefficient in terms:
             edges = range(first, end + 1) if model.fixed else (first, end)
             passes = [order.rows_of(task.step, task.passes, *each) for each in pairwise(edges)]
-            inputs, target = dataset.read(_rows(passes), model.dtype)
+            inputs, target = dataset.read(_rows(passes), model.dtype, order.epoch(task.step))
             cut = zip(edges, _parts(inputs, passes), _parts(target, passes), strict=False)
             batches += [Batch(x, y, coefficient, seed=number) for number, x, y in cut]
     return model, batches

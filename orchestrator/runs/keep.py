@@ -29,7 +29,7 @@ from gradmux.orchestrator.training.models import own_code
 
 log = logging.getLogger(__name__)
 
-MODEL, OPTIMIZER, SCHEDULER, LOSS = "model ", "optimizer ", "scheduler ", "loss"
+MODEL, OPTIMIZER, SCHEDULER, LOSS, TRANSFORM = "model ", "optimizer ", "scheduler ", "loss", "transform"
 """roles of the kept functions; a model's name follows"""
 LIMITS = {"cluster": "max_cost_usd", "scheme": "deadline_s"}
 """what `set_limits` may change of a job, by section"""
@@ -130,6 +130,8 @@ def _code(prepared: Prepared) -> dict[str, str | bytes]:
     for plan in prepared.models:
         for part, own in own_code(plan).items():
             code[f"{part} {plan.name}"] = ship_code(own, f"model {plan.name!r}: {part}")
+    if prepared.train.preparation.code is not None:
+        code[TRANSFORM] = prepared.train.preparation.code
     loss = prepared.models[0].loss
     return code if isinstance(loss, str) and ":" not in loss else {**code, LOSS: ship_code(loss, LOSS)}
 
@@ -146,6 +148,7 @@ def _materials(config: JobConfig, code: Any, rows: Mapping[str, Dataset]) -> Mat
         optimizers=by_model(OPTIMIZER),
         schedulers=by_model(SCHEDULER),
         loss=functions.get(LOSS),
+        transform=functions.get(TRANSFORM),
         train=rows.get("train"),
         eval=rows.get("eval"),
     )

@@ -104,6 +104,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     params = _params(config)
     config = find_backend(config.cluster.backend).prepare(config, folder)
     plans = model_plans(config, materials)
+    _import_from(folder)
     train, judged = load_rows(config, materials, folder, open_bucket)
     prepared = Prepared(
         config=config,
@@ -112,7 +113,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
         plan=JobPlan(models=len(plans), steps=config.training.steps),
         train=train,
         eval=judged,
-        order=BatchOrder(train.rows, config.data.batch_size, config.training.seed),
+        order=BatchOrder(train.rows, config.data.batch_size, config.training.seed, sampling=train.sampling()),
     )
     scheme = prepared.scheme()
     if scheme.reuses_results:
@@ -120,7 +121,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
     prepared.wire_dtype(scheme)
     prepared.rounds(scheme)
     _require_rows_to_estimate_from(prepared, scheme)
-    _try_models(prepared, folder)
+    _try_models(prepared)
     return prepared
 
 
@@ -149,6 +150,8 @@ def _require_rows_to_estimate_from(prepared: Prepared, scheme: Scheme) -> None:
 def _checked_for_lazy(prepared: Prepared) -> Prepared:
     """The job with its batches in file order, if it is one that a lazy scheme can serve."""
     name, alpha = prepared.config.scheme.name, float(prepared.params.get("alpha", 0.0))
+    if prepared.config.data.sampling is not None or prepared.config.data.transform is not None:
+        raise ConfigError(f"{name} needs the same rows in every step: leave out data.sampling and data.transform")
     if prepared.config.cluster.aggregate == "cloud":
         raise ConfigError(f'{name} keeps gradients to compare them, so it needs cluster.aggregate = "client"')
     require_plain_descent(name, prepared.models, alpha)
@@ -206,15 +209,16 @@ def _model_plan(model: ModelConfig, config: JobConfig, materials: Materials) -> 
     )
 
 
-def _try_models(prepared: Prepared, folder: Path) -> None:
-    """Builds each model, tries it on a few rows and packs it for workers.
-
-    From now on modules in `folder` can be imported.
-    """
+def _import_from(folder: Path) -> None:
+    """From now on modules in `folder` can be imported."""
     place = str(folder.resolve())
     count_as_own(folder)
     if place not in sys.path:
         sys.path.insert(0, place)
+
+
+def _try_models(prepared: Prepared) -> None:
+    """Builds each model, tries it on a few rows and packs it for workers."""
     trial = TorchTrainer(prepared.models, prepared.plan, store=MemoryStore(), keys=Keys("trial"))
     trial.check(prepared.train, prepared.eval)
     trial.put_specs()

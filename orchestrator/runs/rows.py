@@ -9,14 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gradmux.lambda_worker.transforms import Preparation, TransformError
 from gradmux.orchestrator.config import DataConfig, JobConfig
+from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.ports import Bucket
+from gradmux.orchestrator.training.code import find_code, ship_code
 from gradmux.orchestrator.training.data import Dataset, load_dataset
 from gradmux.orchestrator.training.split import split
 from gradmux.orchestrator.training.taking import Declared, Pad
 
 OpenBucket = Callable[[str], Bucket]
+TRIED_ROWS = 4
 
 
 def load_rows(
@@ -24,12 +28,12 @@ def load_rows(
 ) -> tuple[Dataset, Dataset | None]:
     """(to train on, to judge by). Relative paths are meant from `folder`. Raises: ConfigError."""
     train = _load(materials.train, config.data.train, config, folder, open_bucket)
-    judged = materials.eval if materials.eval is not None else config.data.eval
-    if judged is not None:
-        return train, _load(materials.eval, config.data.eval or "", config, folder, open_bucket)
-    if config.data.validation is None:
-        return train, None
-    return split(train, config.data.validation, config.training.seed)
+    judged: Dataset | None = None
+    if materials.eval is not None or config.data.eval is not None:
+        judged = _load(materials.eval, config.data.eval or "", config, folder, open_bucket)
+    elif config.data.validation is not None:
+        train, judged = split(train, config.data.validation, config.training.seed)
+    return _prepared(train, config, materials), None if judged is None else _prepared(judged, config, None)
 
 
 def declared(data: DataConfig) -> Declared:
@@ -48,6 +52,23 @@ def describe(train: Dataset, judged: Dataset | None) -> str:
     """What was taken, in one line."""
     told = f"{train.rows:,} rows of {train.describe()}"
     return told if judged is None else f"{told}; judged by {judged.rows:,} rows"
+
+
+def _prepared(rows: Dataset, config: JobConfig, materials: Materials | None) -> Dataset:
+    """With scale, mean, std and the transform of rows to train on; tried on the first. Raises: ConfigError."""
+    data = config.data
+    code = None if materials is None else materials.transform or data.transform
+    function = None if code is None else find_code(code, "data.transform")
+    shipped = None if code is None else ship_code(code, "data.transform")
+    done = Preparation(data.scale or 1.0, data.mean or (), data.std or (), shipped, config.training.seed)
+    if done == Preparation(seed=done.seed):
+        return rows
+    found = rows.prepared(done, function)
+    try:
+        found.batch(slice(0, min(TRIED_ROWS, rows.rows)))
+    except TransformError as error:
+        raise ConfigError(f"data.{str(error).partition(chr(10))[0]}") from error
+    return found
 
 
 def _load(given: Any, named: str, config: JobConfig, folder: Path, open_bucket: OpenBucket) -> Dataset:

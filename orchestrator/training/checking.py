@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gradmux.lambda_worker.layout import MAX_ROWS
-from gradmux.lambda_worker.structure import INPUT, TARGET, role_of
+from gradmux.lambda_worker.structure import INPUT, SAMPLING, TARGET, WEIGHT, role_of
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.dataset import Array, Arrays
 
@@ -91,6 +91,14 @@ def require_rows(arrays: Arrays, where: str) -> None:
         raise ConfigError(f"data {where}: {told} have rows without values")
     if INPUT not in {role_of(name) for name in arrays}:
         raise ConfigError(f"data {where}: has no inputs")
+
+
+def require_weights(arrays: Arrays, where: str) -> None:
+    """Raises: ConfigError for weights that are no single number from 0 on for each row."""
+    for name in (WEIGHT, SAMPLING):
+        found = arrays.get(name)
+        if found is not None and (found.ndim != 1 or found.dtype.kind not in "fiub" or found.min(initial=0) < 0):
+            raise ConfigError(f"data {where}: weights {found.shape} must be one number of 0 or more for each row")
 
 
 def _from_tensor(values: Any) -> Array:

@@ -133,7 +133,9 @@ def put_dataset(store: Store, dataset: Dataset) -> DataRef:
     Everything is named by its content, so what is there already is not uploaded again.
     """
     packed = dataset.packed
-    manifest = Manifest(packed.manifest.layout, packed.manifest.digests, Keys.DATA_SHARDS)
+    done = dataset.preparation.described()
+    extra = {"prepare": done} if done else {}
+    manifest = Manifest(packed.manifest.layout, packed.manifest.digests, Keys.DATA_SHARDS, extra)
     for shard in range(manifest.layout.shards):
         if not store.exists(manifest.key(shard)):
             store.put(manifest.key(shard), packed.shard(shard))

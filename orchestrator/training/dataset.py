@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from gradmux.lambda_worker.layout import Column
 from gradmux.lambda_worker.structure import (
     INPUT,
+    SAMPLING,
     TARGET,
     Values,
-    as_tensor,
     gathered,
     named,
     role_of,
-    rows_of,
 )
+from gradmux.lambda_worker.transforms import PLAIN, Function, Preparation
 
 if TYPE_CHECKING:
     from gradmux.orchestrator.training.packing import Packed
@@ -116,6 +116,8 @@ class Dataset:
         arrays = {} if source is not None else {**named(x, INPUT), **({} if y is None else named(y, TARGET))}
         self.source: Source = MemorySource(arrays) if source is None else source
         self.told = told
+        self.preparation = PLAIN
+        self._function: Function | None = None
 
     @classmethod
     def over(cls, source: Source, told: str = "") -> Dataset:
@@ -165,11 +167,23 @@ class Dataset:
         """SHA-256 of types, shapes and values: equal data sets have equal ones."""
         return self.packed.digest
 
-    def batch(self, rows: Array | slice, dtype: torch.dtype = torch.float32) -> Batch:
-        """These rows (numbers, or a slice with bounds) as tensors; floats in `dtype`."""
+    def prepared(self, preparation: Preparation, function: Function | None) -> Dataset:
+        """The same rows, with what is done to them on their way to a model. `function`: the transform itself."""
+        made = Dataset.over(self.source, self.told)
+        made.preparation, made._function = preparation, function
+        return made
+
+    def batch(self, rows: Array | slice, dtype: torch.dtype = torch.float32, epoch: int = 0) -> Batch:
+        """These rows (numbers, or a slice with bounds) as tensors, prepared as in `epoch`; floats in `dtype`."""
+        ids = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         found = self.source.read(rows.start, rows.stop) if isinstance(rows, slice) else self.source.take(rows)
-        tensors = {name: as_tensor(array, role_of(name), dtype) for name, array in found.items()}
-        return Batch(*rows_of(tensors))
+        return Batch(*self.preparation.rows(found, ids, epoch, self._function, dtype))
+
+    def sampling(self) -> Array | None:
+        """(rows,) in proportion to what rows are drawn; None when each comes once an epoch."""
+        if SAMPLING not in {column.name for column in self.columns}:
+            return None
+        return np.concatenate([block[SAMPLING] for block in self.blocks()]).astype(np.float64)
 
     def describe(self) -> str:
         """Columns, shapes and types, and what they were taken from."""

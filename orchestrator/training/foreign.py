@@ -22,7 +22,7 @@ import numpy as np
 from gradmux.lambda_worker.layout import SHARD_BYTES
 from gradmux.lambda_worker.structure import INPUT, TARGET, WEIGHT, named
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.training.checking import as_array, checked, require_rows
+from gradmux.orchestrator.training.checking import as_array, checked, require_rows, require_weights
 from gradmux.orchestrator.training.dataset import BLOCK_BYTES, Array, Arrays, Dataset, MemorySource
 from gradmux.orchestrator.training.packing import INDEX
 from gradmux.orchestrator.training.reading import gathered_blocks
@@ -73,13 +73,6 @@ def from_arrays(x: Any, y: Any, weights: Any, where: str, dtype: str) -> Dataset
     found = checked(arrays, where, dtype)
     require_weights(found, where)
     return Dataset.over(MemorySource(found))
-
-
-def require_weights(arrays: Arrays, where: str) -> None:
-    """Raises: ConfigError for weights that are no single number from 0 on for each row."""
-    weights = arrays.get(WEIGHT)
-    if weights is not None and (weights.ndim != 1 or (weights.size and weights.min() < 0)):
-        raise ConfigError(f"data {where}: weights {weights.shape} must be one number of 0 or more for each row")
 
 
 def from_items(source: Any, where: str, dtype: str) -> Dataset:

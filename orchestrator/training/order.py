@@ -22,11 +22,21 @@ __all__ = ["BatchOrder", "RowIds", "chunk_bounds", "pass_count"]
 class BatchOrder(order.BatchOrder):
     """The batches of one data set under one seed; models with the same seed share it."""
 
-    def __init__(self, rows: int, batch_size: int, seed: int = 0, *, shuffle: bool = True) -> None:
-        """Raises: ConfigError when the data set has fewer rows than a batch."""
+    def __init__(
+        self,
+        rows: int,
+        batch_size: int,
+        seed: int = 0,
+        *,
+        shuffle: bool = True,
+        sampling: NDArray[np.float64] | None = None,
+    ) -> None:
+        """`sampling`: (rows,) in proportion to what rows are drawn.
+
+        Raises: ConfigError when the data set has fewer rows than a batch."""
         if batch_size > rows:
             raise ConfigError(f"batch_size = {batch_size} is more than the {rows} rows of the training data")
-        super().__init__(rows, batch_size, seed, shuffle=shuffle)
+        super().__init__(rows, batch_size, seed, shuffle=shuffle, sampling=sampling)
 
     def chunks(self, step: int, bounds: tuple[int, ...], passes: int | None = None) -> Sequence[RowIds]:
         """The rows of each chunk of a batch of `passes` (None: of one row each) that is cut at `bounds`, ascending."""

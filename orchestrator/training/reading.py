@@ -23,7 +23,7 @@ from gradmux.lambda_worker.layout import SHARD_BYTES
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import Bucket
 from gradmux.orchestrator.training.arrays_on_disk import open_npy, open_npz
-from gradmux.orchestrator.training.checking import checked, require_rows
+from gradmux.orchestrator.training.checking import checked, require_rows, require_weights
 from gradmux.orchestrator.training.dataset import Arrays, Dataset, MemorySource
 from gradmux.orchestrator.training.packing import INDEX, Folder, PackedSource, Packer, open_folder, open_prefix
 from gradmux.orchestrator.training.spool import Spool
@@ -203,6 +203,7 @@ def _checked(reader: Reader, taken: Taken, name: str, dtype: str) -> Iterator[Ar
             checked({column: each}, name, dtype, row)
         block = checked(taken.assemble(found, name), name, dtype, row)
         require_rows(block, name)
+        require_weights(block, name)
         yield block
         row += len(next(iter(block.values())))
 

@@ -44,7 +44,8 @@ def train_reference(
         bounds = (0, order.batch_size) if chunk_sizes is None else chunk_bounds(chunk_sizes, order.batch_size)
         rows = dict(zip(bounds, order.chunks(step, bounds), strict=False))
         with recording(trained.model.norms) as statistics:
-            losses.append(_mean_gradient(trained, dataset, rows, mixed(mixed(seed, index), step)))
+            seeds = mixed(mixed(seed, index), step)
+            losses.append(_mean_gradient(trained, dataset, rows, seeds, order.epoch(step)))
         if clip_norm is not None:
             nn.utils.clip_grad_norm_(trained.module.parameters(), clip_norm)
         trained.stepper.optimizer.step()
@@ -54,7 +55,7 @@ def train_reference(
     return trained.module, losses
 
 
-def _mean_gradient(trained: Trained, dataset: Dataset, chunks: Mapping[int, RowIds], seed: int) -> float:
+def _mean_gradient(trained: Trained, dataset: Dataset, chunks: Mapping[int, RowIds], seed: int, epoch: int) -> float:
     """Sets every .grad to that of the mean loss over all rows, which is returned. `chunks`: first pass -> rows."""
     trained.stepper.optimizer.zero_grad()
     count, total = 0.0, 0.0
@@ -62,7 +63,7 @@ def _mean_gradient(trained: Trained, dataset: Dataset, chunks: Mapping[int, RowI
         if len(rows) == 0:
             continue
         with torch_random(mixed(seed, first)):
-            batch = dataset.batch(rows, trained.model.dtype)
+            batch = dataset.batch(rows, trained.model.dtype, epoch)
             loss = trained.model.loss.summed(forward(trained.module, batch.inputs), batch.target)
         loss.total.backward()  # type: ignore[no-untyped-call]
         total, count = total + loss.total.item(), count + loss.count
