@@ -59,6 +59,7 @@ class Assembly:
             keys=self.keys,
             epoch=self.life.epoch,
             inline_bytes=self._inline_bytes(),
+            batch_rows=self.prepared.order.batch_size,
         )
         for model, state in enumerate(() if saved is None else saved.states):
             trainer.load_state(model, state)

@@ -28,6 +28,7 @@ from gradmux.orchestrator.ports import ModelState, StepResult, Store
 from gradmux.orchestrator.store import Keys, put_once
 from gradmux.orchestrator.training.checkpoint import load_state, save_state
 from gradmux.orchestrator.training.dataset import Array, Dataset
+from gradmux.orchestrator.training.estimates import of_batch
 from gradmux.orchestrator.training.gradients import Term, combine
 from gradmux.orchestrator.training.models import ModelPlan, make_spec, prepare, seeded
 from gradmux.orchestrator.training.trying import rehearse, try_evaluation, try_training
@@ -64,8 +65,11 @@ class TorchTrainer:
         keys: Keys,
         epoch: int = 0,
         inline_bytes: int = INLINE_BYTES,
+        batch_rows: int | None = None,
     ) -> None:
-        """`epoch` is the run's life.
+        """`batch_rows`: what an estimated gradient is divided by; None: by the rows that were decoded.
+
+        `epoch` is the run's life.
 
         A model's index is added to its seed, so that equal plans begin with different weights.
         Raises: ConfigError for a model that cannot be built.
@@ -73,7 +77,7 @@ class TorchTrainer:
         assert len(plans) == jobs.models
         self._trained = [prepare(seeded(plan, index)) for index, plan in enumerate(plans)]
         self._jobs, self._store, self._keys, self._epoch = jobs, store, keys, epoch
-        self._inline_bytes = inline_bytes
+        self._inline_bytes, self._batch_rows = inline_bytes, batch_rows
         self._snapshots: dict[int, Weights] = {}
         self._retired: list[str] = []
 
@@ -153,14 +157,14 @@ class TorchTrainer:
     # --- what decoded sums do ------------------------------------------------------------------------------------
 
     def step(self, job: int, results: Sequence[Term]) -> StepResult:
-        """Applies the gradient of `job`: sum of weight * result, divided by the decoded count of its loss.
+        """Applies the gradient of `job`: sum of weight * result, divided by the batch's count (`estimates.py`).
 
         Raises: Diverged, the model being as before, when loss or gradient are not finite or the count is 0;
         GradmuxError when the optimizer or scheduler raises.
         """
         model, step = self._place(job)
         trained = self._trained[model]
-        total = combine(results)
+        total = of_batch(combine(results), self._batch_rows)
         try:
             stepped = trained.stepper.step(torch.from_numpy(total.gradient), torch.from_numpy(np.array(total.sums)))
         except StepError as error:
