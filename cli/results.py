@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradmux.cli.options import Settings
-from gradmux.cli.output import facts, print_json, stdout, table
+from gradmux.cli.output import facts, noise, print_json, stdout, table
 
 
 def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
@@ -33,6 +33,7 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
             "decode",
             f"residual at most {decode['max_residual']:.1e}, amplification at most {decode['max_amplification']:.2f}",
         ),
+        *noise(decode["max_amplification"]),
         ("processors", ", ".join(result.get("cpus", ())) or "not known"),
         ("record", result["record"]),
         ("weights", str(Path(result["models"][0]["checkpoint"]).parent)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 Scalar: TypeAlias = bool | int | float | str
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]*$", max_length=120)]
@@ -79,11 +79,16 @@ class ClusterConfig(Section):
         return self
 
 
+def _spelled(value: Any) -> Any:
+    """`true` as a scheme's parameter takes it; all else as it is."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
 class SchemeConfig(Section):
     """The scheme by name, its own parameters beside it (letters or long names), and when a round closes."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, int | float | str]
+    __pydantic_extra__: dict[str, Annotated[int | float | str, BeforeValidator(_spelled)]]
 
     name: str
     """one of `gradmux schemes`, or "auto": chosen by the delays of the first rounds, and again when they change"""

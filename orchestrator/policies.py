@@ -41,6 +41,14 @@ class Mu:
 
 WaitPolicy: TypeAlias = Earliest | Mu
 
+USUAL_CONCURRENCY = 1000
+"""what an AWS account allows in flight unless it asks for more"""
+
+
+def usual_concurrency(columns: int) -> int:
+    """C where none is given: an account's usual limit, or as many as the profile has workers when that is more."""
+    return max(USUAL_CONCURRENCY, columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

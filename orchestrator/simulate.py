@@ -9,13 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradmux.orchestrator.delays.dealing import dealt
+from gradmux.orchestrator.delays.profile import delay_matrix
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.loop import Loop, RunSummary
 from gradmux.orchestrator.policies import Earliest, Limits, WaitPolicy
 from gradmux.orchestrator.ports import StepResult
 from gradmux.orchestrator.record import MemoryRecord, RoundLine
+from gradmux.orchestrator.rehearsal import rehearse_plugin
 from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.schemes.asks import Following
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Params, Scheme
 
@@ -80,6 +84,8 @@ class Simulation:
     """invocations still running when a round closed, at most"""
     billed_s: float
     invocations: int
+    concurrency: int | None
+    """C; None: not limited"""
     max_residual: float
     """largest |weights x rows - 1| of any decode"""
     max_amplification: float
@@ -101,13 +107,20 @@ class Simulation:
 def simulate(delays_s: FloatArray, scheme: str, params: Params, options: SimulationOptions) -> Simulation:
     """Plays `scheme` over `delays_s` (rounds, columns) seconds.
 
-    Raises: ConfigError for parameters that do not fit the scheme, the models or the concurrency.
+    An inf is a call that fails. A scheme that learns from the delays gets them dealt anew when they come round again.
+    Raises: ConfigError for parameters that do not fit the scheme, the models or the concurrency, and for delays that
+    are no such matrix; SchemeFault.
     """
+    delays_s = delay_matrix(delays_s)
     workers = options.workers or delays_s.shape[1]
-    built = build_scheme(scheme, params, _context(scheme, params, workers, options))
+    context = _context(scheme, params, workers, options)
+    rehearse_plugin(scheme, params, context)
+    built = build_scheme(scheme, params, context)
     models = _models(built, options)
     plan = plan_for(models, options.jobs)
     # An overlapping scheme chooses its own n; `workers` is then how many columns the profile is taken to have.
+    if isinstance(built, Following):
+        delays_s = dealt(delays_s, options.jobs, options.seed)
     table = DelayTable(delays_s, built.workers, options.seed)
     fleet = ProfileFleet(table, options.load)
     record = MemoryRecord()
@@ -115,7 +128,7 @@ def simulate(delays_s: FloatArray, scheme: str, params: Params, options: Simulat
     loop = Loop(plan=plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=record)
     played = loop.run()
     billed_s = loop.drain(patience_s=float("inf")).billed_s
-    return _simulation(built, params, models, options.load, fleet, record, played, billed_s)
+    return _simulation(built, params, models, options.load, fleet, record, played, billed_s, options.limits.concurrency)
 
 
 def plan_for(models: int, jobs: int) -> JobPlan:
@@ -145,6 +158,7 @@ def _simulation(
     record: MemoryRecord,
     played: RunSummary,
     billed_s: float,
+    concurrency: int | None,
 ) -> Simulation:
     lines = record.rounds
     idle = max(scheme.rounds - len(lines), 0) if not scheme.overlapping else 0
@@ -166,6 +180,7 @@ def _simulation(
         left_in_flight_max=max((line.in_flight for line in lines), default=0),
         billed_s=billed_s,
         invocations=played.invocations,
+        concurrency=concurrency,
         max_residual=played.max_residual,
         max_amplification=played.max_amplification,
         lines=tuple(lines),

@@ -31,9 +31,12 @@ AUTO = (
 @click.argument("name", required=False)
 @click.option("-p", "parameters", multiple=True, metavar="KEY=VALUE", help="With NAME: draw it with this parameter.")
 @click.option("--workers", type=click.IntRange(1, MOST_DRAWN), help="With NAME: draw it for n workers.")
+@click.option("--check", is_flag=True, help="With NAME: play it, and say which of its promises it breaks.")
 @pass_settings
-def schemes_command(settings: Settings, name: str | None, parameters: tuple[str, ...], workers: int | None) -> None:
-    """List every scheme with parameters, load, delay, tolerance and cost; with NAME explain and draw one."""
+def schemes_command(
+    settings: Settings, name: str | None, parameters: tuple[str, ...], workers: int | None, check: bool
+) -> None:
+    """List every scheme with parameters, load, delay, tolerance and cost; with NAME explain, draw or check one."""
     from gradmux.cli.arguments import parse_parameters
     from gradmux.orchestrator.errors import ConfigError
     from gradmux.orchestrator.schemes import registry
@@ -42,8 +45,13 @@ def schemes_command(settings: Settings, name: str | None, parameters: tuple[str,
     if name == "auto" and not parameters and workers is None:
         print_json({"name": name, "title": AUTO}) if settings.json else stdout().print(AUTO)
         return
+    if check and name is None:
+        raise ConfigError("--check plays one scheme: give its NAME")
     if name is not None:
         info = registry.get(name)
+        if check:
+            _check(settings, info, parse_parameters(parameters), workers)
+            return
         drawing = drawn_with(info, parse_parameters(parameters), workers)
         print_json(described(info, drawing)) if settings.json else _explain(info, drawing)
         return
@@ -53,6 +61,27 @@ def schemes_command(settings: Settings, name: str | None, parameters: tuple[str,
         warn(trouble)
     infos = list(registry.REGISTRY.values())
     print_json([described(info) for info in infos]) if settings.json else _list(infos)
+
+
+def _check(settings: Settings, info: SchemeInfo, given: dict[str, str], workers: int | None) -> None:
+    """Draws its sample, if it has one, then rehearses it. Raises: SchemeFault, ConfigError."""
+    from dataclasses import asdict
+
+    from gradmux.orchestrator.rehearsal import rehearse
+    from gradmux.orchestrator.schemes.document import drawn_with, sample_with
+    from gradmux.orchestrator.schemes.drawing import context_of
+
+    drawn_with(info, {}, None)
+    sample = sample_with(info, given, workers)
+    found = rehearse(info.name, sample.params, context_of(sample))
+    if settings.json:
+        print_json({"name": info.name, "params": dict(sample.params), **asdict(found)})
+        return
+    played = f"{found.rounds} rounds and {found.decodes} decodes of {found.jobs} jobs on {found.workers} workers"
+    stdout().print(
+        f"{info.name} keeps what it promises: {played}, each run twice alike and once with questions in between; "
+        f"residual at most {found.max_residual:.1e}, amplification at most {found.max_amplification:.2f}"
+    )
 
 
 def _list(infos: list[SchemeInfo]) -> None:

@@ -8,7 +8,7 @@ import click
 
 from gradmux.cli.numbers import FiniteFloat
 from gradmux.cli.options import Settings, command, pass_settings
-from gradmux.cli.output import facts, print_json, stdout, table
+from gradmux.cli.output import facts, noise, print_json, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 @click.option("--jobs", default=100, show_default=True, type=click.IntRange(1), help="J, gradients to decode.")
 @click.option("--models", type=click.IntRange(1), help="M, models side by side (else as few as the scheme needs).")
 @click.option("--workers", type=click.IntRange(1), help="n, fewer than the profile has: drawn anew for each round.")
-@click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight at most.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    help="C, invocations in flight (else 1,000, or the columns).",
+)
 @click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
 @click.option("--mu", default=1.0, show_default=True, type=FiniteFloat(0), help="For --wait mu.")
 @click.option(
@@ -69,9 +73,10 @@ def simulate_command(
 ) -> None:
     """Play one scheme over PROFILE (a file, or a generator's name) and tell how long every round takes."""
     from gradmux.cli.arguments import parse_parameters
-    from gradmux.orchestrator.delays.find import find_profile
+    from gradmux.orchestrator.delays.doubts import doubts
+    from gradmux.orchestrator.delays.find import GENERATED_WORKERS, find_profile
     from gradmux.orchestrator.fleets.profile_fleet import LoadModel
-    from gradmux.orchestrator.policies import Earliest, Limits, Mu
+    from gradmux.orchestrator.policies import Earliest, Limits, Mu, usual_concurrency
     from gradmux.orchestrator.schemes import registry
     from gradmux.orchestrator.simulate import SimulationOptions, simulate
 
@@ -83,7 +88,8 @@ def simulate_command(
     if wait == "mu" and in_flight_cap is not None:
         raise ConfigError("--wait mu closes rounds whatever is in flight: leave out it or --in-flight-cap")
     params = {} if auto else registry.parse_params(registry.get(scheme), parse_parameters(parameters))
-    found = find_profile(profile, workers=workers or 256, seed=seed)
+    found = find_profile(profile, workers=workers or GENERATED_WORKERS, seed=seed)
+    concurrency = usual_concurrency(found.workers) if concurrency is None else concurrency
     own_slope_s = found.slope_s or 0.0
     options = SimulationOptions(
         jobs=jobs,
@@ -101,6 +107,9 @@ def simulate_command(
         return
     result = simulate(found.delays_s, scheme, params, options)
     print_json(result.to_dict()) if settings.json else _tell(result)
+    if load is None:
+        for doubt in doubts(found, slope_s):
+            stderr(settings).print(f"note: {doubt}")
 
 
 def _play_auto(settings: Settings, delays_s: FloatArray, options: SimulationOptions) -> None:
@@ -129,11 +138,15 @@ def _tell(result: Simulation) -> None:
         ("time", f"{result.total_s:.3f} s; the slowest round {slowest_s:.3f} s"),
         ("waits", f"{result.waits} rounds waited for more workers than the straggler model allows"),
         ("dropped", f"{sum(map(len, result.dropped))} answers came after their round had closed"),
-        ("in flight", f"{result.in_flight_mean:.1f} on average, {result.in_flight_max} at most"),
+        ("in flight", f"{result.in_flight_mean:.1f} on average, {result.in_flight_max} at most{_allowed(result)}"),
         ("billed", f"{result.billed_s:.1f} s"),
         (
             "decodes",
             f"residual at most {result.max_residual:.1e}, amplification at most {result.max_amplification:.2f}",
         ),
     ]
-    stdout().print(facts(told))
+    stdout().print(facts(told + noise(result.max_amplification)))
+
+
+def _allowed(result: Simulation) -> str:
+    return "" if result.concurrency is None else f", of C = {result.concurrency:,} allowed"

@@ -24,7 +24,11 @@ FRONT_SHOWN = 8
 @click.argument("profile")
 @click.option("--jobs", default=100, show_default=True, type=click.IntRange(1), help="J, gradients to judge by.")
 @click.option("--models", default=4, show_default=True, type=click.IntRange(1), help="M, models side by side.")
-@click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight at most (else the columns).")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    help="C, invocations in flight (else 1,000, or the columns).",
+)
 @click.option("--workers", default="auto", show_default=True, metavar="auto|N,N,...", help="n to try.")
 @click.option("--slope", "slope_s", type=FiniteFloat(0), help="Seconds per unit of load (else the profile's own).")
 @click.option("--base-load", type=FiniteFloat(0), help="Load that the delays stand for (else the profile's own).")
@@ -68,7 +72,7 @@ def tune_command(
     seed: int,
 ) -> None:
     """Search schemes, parameters and numbers of workers over PROFILE (a file, or a generator's name)."""
-    from gradmux.orchestrator.delays.find import find_profile
+    from gradmux.orchestrator.delays.find import GENERATED_WORKERS, find_profile
     from gradmux.orchestrator.policies import Earliest, Mu
     from gradmux.orchestrator.prices import PRICES, load_prices
     from gradmux.orchestrator.tune import SCHEMES, TuneOptions, tune
@@ -96,8 +100,8 @@ def tune_command(
         from gradmux.orchestrator.delays.plots import picture_path
 
         picture_path(plot)  # a mistake in it is told before the search
-    widest = max(concurrency or 0, *(options.workers or (0,)))
-    result = tune(find_profile(profile, workers=widest or 256, seed=seed), options, stderr(settings).print)
+    widest = max(GENERATED_WORKERS, *(options.workers or (0,)))
+    result = tune(find_profile(profile, workers=widest, seed=seed), options, stderr(settings).print)
     if plot is not None:
         from gradmux.orchestrator.tune.plot import save_front
 
@@ -134,7 +138,10 @@ def _tell(result: TuneResult) -> None:
 
 
 def _figures(result: TuneResult) -> list[tuple[str, str]]:
-    told = [("evaluated", f"{result.evaluated:,} parameter sets in {result.elapsed_s:.1f} s")]
+    told = [
+        ("evaluated", f"{result.evaluated:,} parameter sets in {result.elapsed_s:.1f} s"),
+        ("concurrency", f"C = {result.concurrency:,} invocations in flight at most, {result.models} models"),
+    ]
     if result.best.spread is not None:
         spread = result.best.spread
         told.append(

@@ -177,6 +177,7 @@ def _whole(played: Sequence[_Played], job: AutoJob, load: LoadModel) -> Simulati
         left_in_flight_max=max(line.in_flight for line in rounds),
         billed_s=sum(this.summary.billed_s for this in played),
         invocations=sum(len(group.workers) for this in played for line in this.lines for group in _sent(line)),
+        concurrency=job.concurrency,
         max_residual=max(this.summary.max_residual for this in played),
         max_amplification=max(this.summary.max_amplification for this in played),
         lines=tuple(rounds),

@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from gradmux.orchestrator.delays import DelayProfile
 
 GENERATED_ROUNDS = 1000
+GENERATED_WORKERS = 256
+"""columns of a generator's draw, unless more workers are asked for: so every command draws the same for one seed"""
 
 
-def find_profile(name: str, *, workers: int, seed: int, rounds: int = GENERATED_ROUNDS) -> DelayProfile:
-    """The profile called `name`; a generator makes `rounds` rounds of `workers` workers.
+def find_profile(
+    name: str, *, workers: int = GENERATED_WORKERS, seed: int, rounds: int = GENERATED_ROUNDS
+) -> DelayProfile:
+    """The profile called `name`; a generator makes `rounds` rounds of at least `workers` workers.
 
     Raises: ConfigError when there is neither such a file nor such a generator, or the file is no profile.
     """
@@ -25,7 +29,7 @@ def find_profile(name: str, *, workers: int, seed: int, rounds: int = GENERATED_
     from gradmux.orchestrator.delays.formats import load_profile
 
     if name in GENERATORS:
-        return generate(name, rounds=rounds, workers=workers, seed=seed)
+        return generate(name, rounds=rounds, workers=max(workers, GENERATED_WORKERS), seed=seed)
     path = Path(name)
     if path.exists():
         return load_profile(path)

@@ -27,6 +27,9 @@ from gradmux.orchestrator.disk import require_writable
 from gradmux.orchestrator.errors import ConfigError
 
 WRITTEN = (".npz", ".csv")
+ROUND_NAMES = {"round", "step", "iteration", "iter", "epoch", "t"}
+WORKER_NAMES = {"worker", "rank", "node", "worker_id", "index", "i"}
+"""heads of columns in tables with one line per answer"""
 
 
 def load_profile(path: Path | str) -> DelayProfile:
@@ -129,11 +132,23 @@ def _read_csv(path: Path) -> DelayProfile:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path.name} is not a readable CSV file: {error}") from error
     if lines and not all(_is_delay(cell) for cell in lines[0][1]):
+        _refuse_long_header(lines[0][1], path)
         lines = lines[1:]
     if not lines:
         raise ConfigError(f"{path.name} holds no delays")
     width = len(lines[0][1])
     return DelayProfile(np.array([_delays(row, width, number, path) for number, row in lines]), name=path.stem)
+
+
+def _refuse_long_header(cells: list[str], path: Path) -> None:
+    """A head that names rounds and workers as columns is that of a table with one line per answer."""
+    names = {cell.strip().lower() for cell in cells}
+    if names & ROUND_NAMES and names & WORKER_NAMES:
+        named = ", ".join(cell.strip() for cell in cells)
+        raise ConfigError(
+            f"{path.name} has columns {named}, one line per answer: give one line per round, with one delay in seconds "
+            "per worker"
+        )
 
 
 def _delays(row: list[str], width: int, number: int, path: Path) -> list[float]:

@@ -20,6 +20,8 @@ BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 MATRIX_DIMENSIONS = 2
+LONG_COLUMNS = 3
+"""of a table with one line per answer: round, worker, seconds"""
 
 
 def _nowhere() -> BoolArray:
@@ -48,8 +50,7 @@ class DelayProfile:
     name: str = ""
 
     def __post_init__(self) -> None:
-        delays_s = np.array(self.delays_s, dtype=np.float64)
-        _check_delays(delays_s)
+        delays_s = delay_matrix(self.delays_s)
         failed = _mask(self.failed, delays_s.shape, "failed") | np.isinf(delays_s)
         if failed.all():
             raise ConfigError("the delay profile holds failed invocations only: there is no delay to use")
@@ -137,6 +138,36 @@ class DelayProfile:
 
     def _with(self, delays_s: FloatArray, failed: BoolArray, cold: BoolArray) -> DelayProfile:
         return replace(self, delays_s=delays_s, failed=failed, cold=cold)
+
+
+def delay_matrix(given: npt.ArrayLike) -> FloatArray:
+    """A copy of `given` as (rounds, workers) seconds; inf: no answer. Raises: ConfigError that names anything else."""
+    try:
+        delays_s = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        said = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"delays must be a (rounds, workers) matrix of seconds, each round with as many: {said}"
+        ) from None
+    _check_delays(delays_s)
+    _refuse_long_format(delays_s)
+    return delays_s
+
+
+def _refuse_long_format(delays_s: FloatArray) -> None:
+    """One line per answer (round, worker, seconds) is not a matrix, although it may look like one of three workers."""
+    if delays_s.shape[1] != LONG_COLUMNS or len(delays_s) < LONG_COLUMNS + 1:
+        return
+    rounds, workers = (np.unique(delays_s[:, column]) for column in (0, 1))
+    counted = all(
+        len(numbers) > 1 and numbers[0] in (0, 1) and np.array_equal(numbers, numbers[0] + np.arange(len(numbers)))
+        for numbers in (rounds, workers)
+    )
+    if counted and len(np.unique(delays_s[:, :2], axis=0)) == len(delays_s) == len(rounds) * len(workers):
+        raise ConfigError(
+            "the delays look like one line per answer (round, worker, seconds): give one row per round and one column "
+            f"per worker, here {len(rounds)} x {len(workers)}"
+        )
 
 
 def _check_delays(delays_s: FloatArray) -> None:

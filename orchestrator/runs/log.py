@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gradmux.orchestrator.private import private_opener
 from gradmux.orchestrator.record import Header, Line, Recorder, RoundLine
-from gradmux.orchestrator.schemes.codes.code import NOISY
+from gradmux.orchestrator.schemes.codes.code import noise_warning
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +78,10 @@ class LoggedRecord:
     def _warn_of_noise(self, line: Line) -> None:
         """Once a run: from then on the record has it."""
         worst = 0.0 if isinstance(line, Header) else max((each.amplification for each in line.decoded), default=0.0)
-        if worst > NOISY and not self._warned:
+        warning = noise_warning(worst)
+        if warning and not self._warned:
             self._warned = True
-            log.warning("a decode amplified rounding %.0f times: use code = fractional, or tolerate fewer", worst)
+            log.warning("%s", warning)
 
     def _tell_troubles(self, line: Line) -> None:
         """The first time that calls fail in a certain way: such calls are made again, and usually that is all."""

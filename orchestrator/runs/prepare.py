@@ -23,6 +23,7 @@ from gradmux.orchestrator.config import JobConfig, ModelConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.rehearsal import rehearse_plugin
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.runs.policy import limits, wait_policy
 from gradmux.orchestrator.runs.rows import OpenBucket, load_rows
@@ -59,7 +60,11 @@ class Prepared:
 
     def scheme(self, distances: Distances | None = None) -> Scheme:
         """A fresh scheme object: one for each run. `distances` answers what a lazy scheme asks while it runs."""
-        context = Context(
+        return registry.build_scheme(self.scheme_name, self.params, self.context(distances))
+
+    def context(self, distances: Distances | None = None) -> Context:
+        """What the scheme is built for."""
+        return Context(
             workers=self.config.cluster.most_workers,
             jobs=self.plan.jobs,
             models=self.plan.models,
@@ -69,8 +74,11 @@ class Prepared:
             rates=learning_rates([self.models[self.plan.model(job)] for job in range(self.plan.models)]),
             distances=distances,
         )
-        name = UNCODED if self.auto else self.config.scheme.name
-        return registry.build_scheme(name, self.params, context)
+
+    @property
+    def scheme_name(self) -> str:
+        """Of the registry."""
+        return UNCODED if self.auto else self.config.scheme.name
 
     @property
     def auto(self) -> bool:
@@ -115,6 +123,7 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
         eval=judged,
         order=BatchOrder(train.rows, config.data.batch_size, config.training.seed, sampling=train.sampling()),
     )
+    rehearse_plugin(prepared.scheme_name, params, prepared.context())
     scheme = prepared.scheme()
     if scheme.reuses_results:
         prepared = _checked_for_lazy(prepared)

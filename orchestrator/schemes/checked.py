@@ -62,7 +62,8 @@ class Checked:
         """job -> index -> the result that stands there"""
         self.follows = isinstance(scheme, Following)
         self._stretches = scheme if isinstance(scheme, Stretches) else None
-        self.adds = isinstance(scheme, Adds) and bool(scheme.adds)
+        self._placing = scheme.place if isinstance(scheme, Adds) and scheme.adds else None
+        self.adds = self._placing is not None
         self.backup = self._guard("backup", lambda: scheme.backup if isinstance(scheme, BacksUp) else None)
 
     @classmethod
@@ -74,6 +75,11 @@ class Checked:
     def exact(self) -> bool:
         """False when decodes may be estimates."""
         return bool(self.inner.exact)
+
+    @property
+    def latest(self) -> int:
+        """The round that was assigned last; -1: none."""
+        return self._rows.latest
 
     # --- what the loop tells -----------------------------------------------------------------------
 
@@ -173,9 +179,11 @@ class Checked:
 
     def place(self, key: Key) -> Place | None:
         """Where a result stands in the sum of its job; no two at the same place."""
-        inner = self.inner
-        assert isinstance(inner, Adds), "asked only where `adds`"
-        place = self._guard(f"place({_named(key)})", lambda: inner.place(key), round_=key.round)
+        assert self._placing is not None, "asked only where `adds`"
+        try:
+            place = self._placing(key)
+        except Exception as error:
+            self._raised(error, f"place({_named(key)})", key.round)
         if place is None:
             return None
         task, taken = self._rows.task(key), self._places.setdefault(place.job, {})

@@ -12,17 +12,21 @@ from gradmux.orchestrator.schemes.scheme import Sample, SchemeInfo
 
 def drawn_with(info: SchemeInfo, given: dict[str, str], workers: int | None) -> Drawing | None:
     """The scheme's own sample, with these parameters put over it. Raises: ConfigError when they do not fit."""
-
     if info.sample is None and not given:
         return None
+    sample = sample_with(info, given, workers)
+    delay = build_scheme(info.name, sample.params, context_of(sample)).delay
+    sample = replace(sample, rounds=max(sample.rounds, delay + 2))
+    return draw(build_scheme(info.name, sample.params, context_of(sample)), sample)
+
+
+def sample_with(info: SchemeInfo, given: dict[str, str], workers: int | None) -> Sample:
+    """Its own sample, or one of 4 workers, with these parameters put over it. Raises: ConfigError."""
     sample = info.sample or Sample(4)
     names = {parameter.letter: parameter.name for parameter in info.parameters}
     own = {} if info.sample is None else parse_params(info, sample.params)
     params = parse_params(info, {**own, **{names.get(key, key): value for key, value in given.items()}})
-    sample = replace(sample, params=params, workers=workers or sample.workers)
-    delay = build_scheme(info.name, params, context_of(sample)).delay
-    sample = replace(sample, rounds=max(sample.rounds, delay + 2))
-    return draw(build_scheme(info.name, params, context_of(sample)), sample)
+    return replace(sample, params=params, workers=workers or sample.workers)
 
 
 def described(info: SchemeInfo, drawing: Drawing | None = None) -> dict[str, Any]:

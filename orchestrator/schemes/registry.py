@@ -49,6 +49,8 @@ REGISTRY: dict[str, SchemeInfo] = {
     )
 }
 """Name -> scheme, in the order in which lists show them."""
+OURS = frozenset(REGISTRY)
+"""those that come with the project, and are tested with it"""
 
 
 def register(info: SchemeInfo) -> None:
@@ -151,7 +153,7 @@ def _chosen(info: SchemeInfo, parameter: Parameter, values: Mapping[str, int | f
 def _value(info: SchemeInfo, parameter: Parameter, given: str | int | float) -> int | float | str:
     """`given` as the parameter's type; 3, "3" and 3.0 are all the whole number 3."""
     if parameter.kind is str:
-        return _choice(info, parameter, str(given))
+        return _choice(info, parameter, str(given).lower() if isinstance(given, bool) else str(given))
     number = _number(given)
     if number is None or (parameter.kind is int and number != int(number)):
         wanted = "a whole number" if parameter.kind is int else "a number"

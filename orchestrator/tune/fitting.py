@@ -6,7 +6,6 @@ longer than the evaluator, so over a few resampled profiles only. Read next: `tu
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,23 +44,7 @@ def play_fitting(material: Material, options: TuneOptions) -> Simulation:
     played = SimulationOptions(
         options.jobs, options.models, limits=limits, load=material.load, workers=workers, seed=options.seed
     )
-    return simulate(dealt(material.delays_s, options.jobs, options.seed), FITTING, {}, played)
-
-
-def dealt(delays_s: FloatArray, rounds: int, seed: int) -> FloatArray:
-    """(rounds, columns) the rows again and again, from the second time on with their columns in another order.
-
-    So what learns from the past may use what persists, but cannot learn the rows by heart.
-    """
-    rng = np.random.default_rng((seed, 2))
-    columns = delays_s.shape[1]
-    laps = [delays_s if not lap else delays_s[:, rng.permutation(columns)] for lap in range(laps_of(delays_s, rounds))]
-    return np.concatenate(laps)[:rounds]
-
-
-def laps_of(delays_s: FloatArray, rounds: int) -> int:
-    """How often the rows are needed."""
-    return math.ceil(rounds / len(delays_s))
+    return simulate(material.delays_s, FITTING, {}, played)
 
 
 def fitting(material: Material, resampled: list[Material], options: TuneOptions) -> Fitting:

@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.delays.doubts import FEW_ROUNDS, NO_SLOPE, few_rounds
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Chance
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
-from gradmux.orchestrator.policies import Mu
+from gradmux.orchestrator.policies import Mu, usual_concurrency
 from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 from gradmux.orchestrator.tune.options import TuneOptions
-
-FEW_ROUNDS = 20
-"""with fewer the profile says little about rare slow answers"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,11 +60,11 @@ def prepare(profile: DelayProfile, options: TuneOptions) -> Material:
         delays_s = _again(delays_s, failed, options.seed)
     slope_s = profile.slope_s if options.slope_s is None else options.slope_s
     if slope_s is None:
-        warnings.append("the slope with load is not known, so computing counts as free: give --slope, or probe loads")
+        warnings.append(NO_SLOPE)
     if isinstance(options.wait, Mu) and options.harvest_late and "sr-sgc" in options.schemes:
         warnings.append("under the mu rule sr-sgc is evaluated as if late answers did not count (harvest_late = false)")
     if len(delays_s) < FEW_ROUNDS:
-        warnings.append(f"{len(delays_s)} rounds are few: rare slow answers may be missing; measure at least 20")
+        warnings.append(few_rounds(len(delays_s)))
     load = LoadModel(slope_s or 0.0, profile.reference_load(options.base_load))
     columns = delays_s.shape[1]
     chance = Chance(columns, options.seed)
@@ -85,7 +83,7 @@ def _again(delays_s: FloatArray, failed: BoolArray, seed: int) -> FloatArray:
 
 def _concurrency(columns: int, options: TuneOptions) -> int:
     """C; checks the n that were asked for against it."""
-    concurrency = columns if options.concurrency is None else options.concurrency
+    concurrency = usual_concurrency(columns) if options.concurrency is None else options.concurrency
     for workers in options.workers or ():
         if workers < 1:
             raise ConfigError(f"workers = {workers}: at least 1 worker is needed")

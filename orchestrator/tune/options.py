@@ -28,7 +28,7 @@ class TuneOptions:
     models: int = 4
     """M, models side by side: the delay T may be M - 1 at most"""
     concurrency: int | None = None
-    """C, invocations in flight at any instant, at most; None: as many as the profile has workers"""
+    """C, invocations in flight at any instant, at most; None: `policies.usual_concurrency`"""
     workers: tuple[int, ...] | None = None
     """n to try; None: a list up to the concurrency and the profile's workers"""
     slope_s: float | None = None

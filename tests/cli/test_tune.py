@@ -79,7 +79,8 @@ def test_late_answers_can_be_left_out(profile: Path, capsys: pytest.CaptureFixtu
     ("arguments", "told"),
     [
         (["--workers", "many"], "must be auto, or whole numbers"),
-        (["--workers", "99"], "do not fit concurrency = 12"),
+        (["--workers", "99"], "workers = 99: the profile has 12 only"),
+        (["--workers", "9", "--concurrency", "8"], "workers = 9 do not fit concurrency = 8"),
         (["--max-load", "0.2"], "nothing satisfies that"),
         (["--schemes", "agc"], "agc cannot be tuned"),
         (["--wait", "mu", "--in-flight-cap", "0.1"], "closes rounds whatever is in flight"),

@@ -16,6 +16,16 @@ from gradmux.orchestrator.schemes.scheme import MAX_RESIDUAL, BoolArray
 NOISY = 100.0
 """Amplification of a decode that a run warns of: two digits of every result are lost."""
 
+
+def noise_warning(amplification: float) -> str:
+    """What to say beside a result whose decodes amplified rounding so much; empty up to NOISY."""
+    if not amplification > NOISY:
+        return ""
+    return (
+        f"a decode amplified rounding {amplification:,.0f} times: use code = fractional, or tolerate fewer stragglers"
+    )
+
+
 Row: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 """What one worker sends: its chunks and their coefficients."""
 

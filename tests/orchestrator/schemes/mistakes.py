@@ -211,17 +211,6 @@ class DueTooEarly(Plain):
         return (t + 1,)
 
 
-class LetsGoTooEarly(Plain):
-    weights_known = False
-
-    def keeps(self) -> frozenset[Key]:
-        return frozenset()
-
-    def decodable(self, job: int) -> bool:
-        """One job later, so that something has been decoded and let go of in between."""
-        return super().decodable(job)
-
-
 class DrawsAnew(Plain):
     """Nothing seeds its permutation: no replay, and no resumed run, would do the same."""
 
@@ -244,7 +233,7 @@ class ForgetsWhenAsked(Plain):
 
     def assign(self, t: int) -> Assignment:
         given = dict(super().assign(t))
-        order = sorted(given, key=lambda worker: (worker + self.asked) % self.workers)
+        order = sorted(given, key=lambda worker: (worker + self.asked) % 5)
         return {worker: given[worker] for worker in order}
 
 
@@ -310,3 +299,8 @@ LATER: Mapping[type[Plain], str] = {
     DueTooEarly: "round 0: end_round says that job 1 is due, but it is not decodable",
 }
 """Found while it runs."""
+REHEARSED: Mapping[type[Plain], str] = {
+    DrawsAnew: "round 0: the same events and seed led to different assignments",
+    ForgetsWhenAsked: "round 1: asked between answers, and told them twice, it came to different assignments",
+}
+"""Found only by playing it several times."""

@@ -9,13 +9,22 @@ import numpy as np
 import pytest
 
 from gradmux.orchestrator.errors import SchemeFault
+from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.loop import Loop
+from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.record import MemoryRecord
+from gradmux.orchestrator.rehearsal import rehearse
+from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.schemes import registry
 from gradmux.orchestrator.schemes.checked import Checked
+from gradmux.orchestrator.schemes.codes.fractional import FractionalReception
 from gradmux.orchestrator.schemes.drawing import context_of, draw
+from gradmux.orchestrator.schemes.multiplexed import Multiplexed
 from gradmux.orchestrator.schemes.registry import REGISTRY, build_scheme
-from gradmux.orchestrator.schemes.scheme import Assignment, Context, Key, SchemeInfo, Task
-from gradmux.orchestrator.simulate import SimulationOptions, simulate
-from tests.orchestrator.schemes.mistakes import BEFORE, LATER, Plain, info, name_of
+from gradmux.orchestrator.schemes.scheme import Assignment, Context, Key, Scheme, SchemeInfo, Task
+from gradmux.orchestrator.simulate import NoTrainer, SimulationOptions, simulate
+from tests.orchestrator.schemes.mistakes import BEFORE, LATER, REHEARSED, Plain, info, name_of
 from tests.orchestrator.schemes.playing import Play, combined_row
 from tests.orchestrator.schemes.strategies import NAMES
 
@@ -25,10 +34,10 @@ DELAYS_S = np.random.default_rng(0).uniform(0.5, 1.5, (10, 6))
 @pytest.fixture
 def registered() -> Iterator[None]:
     """The schemes with a mistake, for one test."""
-    for made in (Plain, *BEFORE, *LATER):
+    for made in (Plain, *BEFORE, *LATER, *REHEARSED):
         registry.register(info(made))
     yield
-    for made in (Plain, *BEFORE, *LATER):
+    for made in (Plain, *BEFORE, *LATER, *REHEARSED):
         del REGISTRY[name_of(made)]
 
 
@@ -36,13 +45,50 @@ def registered() -> Iterator[None]:
 @pytest.mark.parametrize("made", [*BEFORE, *LATER], ids=lambda made: made.__name__)
 def test_a_mistake_is_one_line_and_its_exit_code_says_whether_a_worker_was_invoked(made: type[Plain]) -> None:
     with pytest.raises(SchemeFault) as caught:
-        simulate(DELAYS_S, name_of(made), {}, SimulationOptions(jobs=6))
+        played(build_scheme(name_of(made), {}, Context(6, 6)))
     text = str(caught.value)
     assert text.startswith(f"scheme {name_of(made)}")
     assert {**BEFORE, **LATER}[made] in text
     assert "\n" not in text
     assert caught.value.exit_code == (2 if made in BEFORE else 1)
     assert caught.value.state == "failed"
+
+
+def played(scheme: Scheme) -> None:
+    """The loop alone, as it runs with workers."""
+    plan = JobPlan(1, 6)
+    fleet = ProfileFleet(DelayTable(DELAYS_S, 6), LoadModel())
+    rounds = Rounds(scheme, plan, Earliest(), Limits())
+    Loop(plan=plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=MemoryRecord()).run()
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("made", [*BEFORE, *LATER, *REHEARSED], ids=lambda made: made.__name__)
+def test_a_plugin_is_rehearsed_before_anything_is_invoked(made: type[Plain]) -> None:
+    with pytest.raises(SchemeFault) as caught:
+        simulate(DELAYS_S, name_of(made), {}, SimulationOptions(jobs=6))
+    assert {**BEFORE, **LATER, **REHEARSED}[made] in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_our_own_schemes_pass_the_rehearsal(name: str) -> None:
+    sample = REGISTRY[name].sample
+    assert sample is not None
+    assert rehearse(name, sample.params, context_of(sample)).decodes > 0
+
+
+def test_a_scheme_that_lets_go_of_what_it_needs_is_seen_in_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Multiplexed, "weights_known", False)
+    monkeypatch.setattr(Multiplexed, "keeps", lambda scheme: frozenset())
+    with pytest.raises(SchemeFault, match=r"round \d+: worker \d+'s answer is used by a decode, but keeps\(\) let go"):
+        rehearse("m-sgc", {"B": 1, "W": 2, "lambda": 1}, Context(4, 10))
+
+
+def test_places_that_are_shared_are_seen_in_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FractionalReception, "place", lambda reception, worker: (0, 4))
+    with pytest.raises(SchemeFault, match=r"worker \d in round 0 cannot stand at Place\(job=0, index=0, count=4\)"):
+        rehearse("uncoded", {}, Context(4, 10))
 
 
 @pytest.mark.usefixtures("registered")
