@@ -132,11 +132,3 @@ def set_up_logging(settings: Settings) -> None:
     logger = logging.getLogger("gradmux")
     logger.handlers[:] = [handler]
     logger.setLevel(level)
-
-
-def noise(amplification: float) -> list[tuple[str, str]]:
-    """The line that stands beside decodes which amplify rounding too much; none where they do not."""
-    from gradmux.orchestrator.schemes.codes.code import noise_warning
-
-    warning = noise_warning(amplification)
-    return [("warning", warning)] if warning else []

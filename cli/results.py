@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gradmux.cli.options import Settings
-from gradmux.cli.output import facts, noise, print_json, stdout, table
+from gradmux.cli.output import facts, print_json, stdout, table
+from gradmux.orchestrator.schemes.codes.code import noise
 
 
 def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ Read next: `schemes/checked.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,10 @@ from gradmux.orchestrator.record import MemoryRecord, RoundLine, Sent
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.schemes.asks import Place
 from gradmux.orchestrator.schemes.checked import Checked
+from gradmux.orchestrator.schemes.document import drawn_with, sample_with
+from gradmux.orchestrator.schemes.drawing import context_of
 from gradmux.orchestrator.schemes.registry import OURS, build_scheme
-from gradmux.orchestrator.schemes.scheme import MAX_RESIDUAL, Context, FloatArray, Key, Params
+from gradmux.orchestrator.schemes.scheme import MAX_RESIDUAL, Context, FloatArray, Key, Params, SchemeInfo
 
 FEWEST_JOBS = 6
 """jobs that are played, and at least twice as many as a job's rounds"""
@@ -38,8 +40,10 @@ ASKED = 16
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What was played."""
+    """What was played; the fields are those of `gradmux schemes NAME --check --json`."""
 
+    name: str
+    params: Params
     workers: int
     jobs: int
     rounds: int
@@ -47,6 +51,18 @@ class Rehearsal:
     decodes: int
     max_residual: float
     max_amplification: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def describe(self) -> str:
+        """In words."""
+        played = f"{self.rounds} rounds and {self.decodes} decodes of {self.jobs} jobs on {self.workers} workers"
+        return (
+            f"{self.name} keeps what it promises: {played}, each run twice alike and once with questions in between; "
+            f"residual at most {self.max_residual:.1e}, amplification at most {self.max_amplification:.2f}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +87,13 @@ def rehearse_plugin(name: str, params: Params, context: Context) -> None:
         _passed.add(key)
 
 
+def rehearse_sample(info: SchemeInfo, given: dict[str, str], workers: int | None) -> Rehearsal:
+    """Draws its own sample, if it has one, and rehearses that with these parameters. Raises: as `rehearse`."""
+    drawn_with(info, {}, None)
+    sample = sample_with(info, given, workers)
+    return rehearse(info.name, sample.params, context_of(sample))
+
+
 def rehearse(name: str, params: Params, context: Context) -> Rehearsal:
     """Plays the scheme for a context like this one. Raises: SchemeFault of exit code 2, ConfigError."""
     try:
@@ -92,6 +115,8 @@ def _rehearse(name: str, params: Params, context: Context) -> Rehearsal:
         _require_same(name, run, nosy, "asked between answers, and told them twice, it came to different %s")
         runs.append(run)
     return Rehearsal(
+        name=name,
+        params=dict(params),
         workers=first.workers,
         jobs=context.jobs,
         rounds=sum(run.rounds for run in runs),

@@ -20,6 +20,7 @@ from gradmux.orchestrator.record import MemoryRecord, RoundLine
 from gradmux.orchestrator.rehearsal import rehearse_plugin
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.schemes.asks import Following
+from gradmux.orchestrator.schemes.codes.code import noise
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Params, Scheme
 
@@ -91,6 +92,16 @@ class Simulation:
     max_amplification: float
     """how much rounding noise the worst decode amplified"""
     lines: tuple[RoundLine, ...] = field(repr=False, default=())
+
+    @property
+    def allowed(self) -> str:
+        """How many may be in flight, as it stands behind how many were."""
+        return "" if self.concurrency is None else f", of C = {self.concurrency:,} allowed"
+
+    @property
+    def noise(self) -> list[tuple[str, str]]:
+        """The warning that stands beside it, if its decodes amplify rounding too much."""
+        return noise(self.max_amplification)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, without the record's lines."""

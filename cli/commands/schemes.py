@@ -64,24 +64,10 @@ def schemes_command(
 
 
 def _check(settings: Settings, info: SchemeInfo, given: dict[str, str], workers: int | None) -> None:
-    """Draws its sample, if it has one, then rehearses it. Raises: SchemeFault, ConfigError."""
-    from dataclasses import asdict
+    from gradmux.orchestrator.rehearsal import rehearse_sample
 
-    from gradmux.orchestrator.rehearsal import rehearse
-    from gradmux.orchestrator.schemes.document import drawn_with, sample_with
-    from gradmux.orchestrator.schemes.drawing import context_of
-
-    drawn_with(info, {}, None)
-    sample = sample_with(info, given, workers)
-    found = rehearse(info.name, sample.params, context_of(sample))
-    if settings.json:
-        print_json({"name": info.name, "params": dict(sample.params), **asdict(found)})
-        return
-    played = f"{found.rounds} rounds and {found.decodes} decodes of {found.jobs} jobs on {found.workers} workers"
-    stdout().print(
-        f"{info.name} keeps what it promises: {played}, each run twice alike and once with questions in between; "
-        f"residual at most {found.max_residual:.1e}, amplification at most {found.max_amplification:.2f}"
-    )
+    found = rehearse_sample(info, given, workers)
+    print_json(found.to_dict()) if settings.json else stdout().print(found.describe())
 
 
 def _list(infos: list[SchemeInfo]) -> None:

@@ -8,7 +8,7 @@ import click
 
 from gradmux.cli.numbers import FiniteFloat
 from gradmux.cli.options import Settings, command, pass_settings
-from gradmux.cli.output import facts, noise, print_json, stderr, stdout, table
+from gradmux.cli.output import facts, print_json, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def simulate_command(
     params = {} if auto else registry.parse_params(registry.get(scheme), parse_parameters(parameters))
     found = find_profile(profile, workers=workers or GENERATED_WORKERS, seed=seed)
     concurrency = usual_concurrency(found.workers) if concurrency is None else concurrency
-    own_slope_s = found.slope_s or 0.0
     options = SimulationOptions(
         jobs=jobs,
         models=models,
@@ -98,7 +97,7 @@ def simulate_command(
         limits=Limits(
             concurrency=concurrency, in_flight_cap=in_flight_cap, harvest_late=harvest_late, invoke_idle=invoke_idle
         ),
-        load=LoadModel(own_slope_s if slope_s is None else slope_s, found.reference_load(base_load), load),
+        load=LoadModel(found.slope_s or 0.0 if slope_s is None else slope_s, found.reference_load(base_load), load),
         workers=workers,
         seed=seed,
     )
@@ -107,9 +106,8 @@ def simulate_command(
         return
     result = simulate(found.delays_s, scheme, params, options)
     print_json(result.to_dict()) if settings.json else _tell(result)
-    if load is None:
-        for doubt in doubts(found, slope_s):
-            stderr(settings).print(f"note: {doubt}")
+    for doubt in doubts(found, slope_s) if load is None else ():
+        stderr(settings).print(f"note: {doubt}")
 
 
 def _play_auto(settings: Settings, delays_s: FloatArray, options: SimulationOptions) -> None:
@@ -138,15 +136,11 @@ def _tell(result: Simulation) -> None:
         ("time", f"{result.total_s:.3f} s; the slowest round {slowest_s:.3f} s"),
         ("waits", f"{result.waits} rounds waited for more workers than the straggler model allows"),
         ("dropped", f"{sum(map(len, result.dropped))} answers came after their round had closed"),
-        ("in flight", f"{result.in_flight_mean:.1f} on average, {result.in_flight_max} at most{_allowed(result)}"),
+        ("in flight", f"{result.in_flight_mean:.1f} on average, {result.in_flight_max} at most{result.allowed}"),
         ("billed", f"{result.billed_s:.1f} s"),
         (
             "decodes",
             f"residual at most {result.max_residual:.1e}, amplification at most {result.max_amplification:.2f}",
         ),
     ]
-    stdout().print(facts(told + noise(result.max_amplification)))
-
-
-def _allowed(result: Simulation) -> str:
-    return "" if result.concurrency is None else f", of C = {result.concurrency:,} allowed"
+    stdout().print(facts(told + result.noise))

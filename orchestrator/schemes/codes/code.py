@@ -26,6 +26,12 @@ def noise_warning(amplification: float) -> str:
     )
 
 
+def noise(amplification: float) -> list[tuple[str, str]]:
+    """The same as a labelled line, if there is one."""
+    warning = noise_warning(amplification)
+    return [("warning", warning)] if warning else []
+
+
 Row: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 """What one worker sends: its chunks and their coefficients."""
 
