@@ -11,7 +11,6 @@ from typing import Any
 
 from gradmux.cli.options import Settings
 from gradmux.cli.output import facts, print_json, stdout, table
-from gradmux.orchestrator.schemes.codes.code import noise
 
 
 def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
@@ -19,6 +18,8 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
     if settings.json:
         print_json(result)
         return
+    from gradmux.orchestrator.schemes.codes.code import noise
+
     rows = [
         (model["name"], str(model["steps"]), _loss(model["train_loss"]), _percent(model["eval"].get("accuracy")))
         for model in result["models"]
