@@ -3,7 +3,7 @@
     profile.py      DelayProfile: (rounds, workers) seconds, and what can be drawn from it
     formats.py      .npz and CSV, read and written
     from_record.py  a run's record as a profile
-    generators.py   shifted exponential, bursty, Lambda-like: one `generate` for all
+    generators.py   shifted exponential, bursty, Lambda-like, plug-ins: one `generate` for all
     lambda_like.py  the model behind the Lambda-like presets
     presets.py      its numbers, fitted on measured traces
     statistics.py   ProfileSummary: straggler share, bursts, persistence, tail, slope with load
@@ -16,7 +16,14 @@ Knows no scheme, no fleet and no cloud. Read next: `profile.py`.
 
 from gradmux.orchestrator.delays.formats import load_profile, save_profile
 from gradmux.orchestrator.delays.from_record import from_lines, from_record
-from gradmux.orchestrator.delays.generators import GENERATORS, Bursty, ShiftedExponential, generate, parameters_for
+from gradmux.orchestrator.delays.generators import (
+    GENERATORS,
+    Bursty,
+    DelayGenerator,
+    ShiftedExponential,
+    generate,
+    parameters_for,
+)
 from gradmux.orchestrator.delays.lambda_like import LambdaLike
 from gradmux.orchestrator.delays.load_fit import LoadFit, fit_load, theil_sen
 from gradmux.orchestrator.delays.presets import PRESETS
@@ -27,6 +34,7 @@ __all__ = [
     "GENERATORS",
     "PRESETS",
     "Bursty",
+    "DelayGenerator",
     "DelayProfile",
     "LambdaLike",
     "LoadFit",

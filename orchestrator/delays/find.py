@@ -25,12 +25,13 @@ def find_profile(
 
     Raises: ConfigError when there is neither such a file nor such a generator, or the file is no profile.
     """
-    from gradmux.orchestrator.delays import GENERATORS, generate
+    from gradmux.orchestrator.delays import generate
     from gradmux.orchestrator.delays.formats import load_profile
+    from gradmux.orchestrator.delays.generators import kinds, known
 
-    if name in GENERATORS:
+    if known(name):
         return generate(name, rounds=rounds, workers=max(workers, GENERATED_WORKERS), seed=seed)
     path = Path(name)
     if path.exists():
         return load_profile(path)
-    raise ConfigError(f"{name}: is neither a profile file nor a generator ({', '.join(GENERATORS)})")
+    raise ConfigError(f"{name}: is neither a profile file nor a generator ({', '.join(kinds())})")

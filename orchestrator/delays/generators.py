@@ -1,7 +1,8 @@
 """Synthetic delay profiles, all through `generate(kind, rounds, workers, seed, parameters)`.
 
 Kinds: `shifted-exponential` (the model of the coding papers), `bursty` (a Gilbert-Elliott chain per worker),
-`lambda-like` and the names of its presets. Knows no scheme. Read next: `lambda_like.py`, `statistics.py`.
+`lambda-like` and the names of its presets. A kind from elsewhere joins by `register`, or by an entry point of the group
+"gradmux.delays" that names a `DelayGenerator`. Knows no scheme. Read next: `lambda_like.py`, `statistics.py`.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gradmux.orchestrator.delays import lambda_like
 from gradmux.orchestrator.delays.lambda_like import LambdaLike
 from gradmux.orchestrator.delays.presets import PRESETS
-from gradmux.orchestrator.delays.profile import BoolArray, DelayProfile
-from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.delays.profile import BoolArray, DelayProfile, delay_matrix
+from gradmux.orchestrator.errors import ConfigError, raised_at
 
 
 def _positive(label: str, value: float) -> None:
@@ -80,14 +84,66 @@ class Bursty:
 
 
 Parameters = ShiftedExponential | Bursty | LambdaLike
+ENTRY_POINTS = "gradmux.delays"
+
+
+@dataclass(frozen=True, slots=True)
+class DelayGenerator:
+    """A kind of delays from elsewhere, as an entry point of "gradmux.delays" names it; the point's name is the kind's."""
+
+    sample: Callable[[Any, int, int, int], DelayProfile | npt.ArrayLike]
+    """(parameters, rounds, workers, seed) -> a profile, or (rounds, workers) seconds; all of it follows from `seed`"""
+    defaults: Any
+    """its parameters: an instance of a dataclass of numbers, which raises ConfigError for what cannot be"""
+
+
+PLUGINS: dict[str, DelayGenerator] = {}
+"""Kinds that were registered, by name."""
 
 GENERATORS: Mapping[str, Parameters] = MappingProxyType(
     {"shifted-exponential": ShiftedExponential(), "bursty": Bursty(), "lambda-like": PRESETS["persistent"], **PRESETS}
 )
-"""Every kind that `generate` knows, with its default parameters."""
+"""Every kind of ours, with its default parameters."""
 
 
-def generate(kind: str, rounds: int, workers: int, seed: int, parameters: Parameters | None = None) -> DelayProfile:
+def register(kind: str, generator: DelayGenerator) -> None:
+    """Adds a kind; the same one twice is fine. Raises: ConfigError when the name is taken."""
+    if kind in GENERATORS or PLUGINS.setdefault(kind, generator) is not generator:
+        raise ConfigError(f"a delay generator called {kind!r} is there already: give yours another name")
+
+
+def known(kind: str) -> bool:
+    """Is there such a kind, among those that installed packages bring too? Raises: ConfigError for a broken one."""
+    if kind in GENERATORS or kind in PLUGINS:
+        return True
+    for point in entry_points(group=ENTRY_POINTS, name=kind):
+        _load(point)
+    return kind in PLUGINS
+
+
+def _load(point: EntryPoint) -> None:
+    try:
+        found = point.load()
+    except Exception as error:  # it runs the package's code, which may raise anything
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise ConfigError(f"delay generator {point.name!r} cannot be loaded from {point.value}: {reason}") from error
+    if not isinstance(found, DelayGenerator):
+        raise ConfigError(
+            f"delay generator {point.name!r}: {point.value} is a {type(found).__name__}, not a DelayGenerator"
+        )
+    register(point.name, found)
+
+
+def kinds() -> list[str]:
+    """Names of all kinds."""
+    return [
+        *GENERATORS,
+        *PLUGINS,
+        *(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in PLUGINS),
+    ]
+
+
+def generate(kind: str, rounds: int, workers: int, seed: int, parameters: Any = None) -> DelayProfile:
     """A profile of this kind, named after it; equal arguments give equal bits.
 
     `parameters` replaces the kind's own and must be of its class. Raises ConfigError.
@@ -100,24 +156,48 @@ def generate(kind: str, rounds: int, workers: int, seed: int, parameters: Parame
         raise ConfigError(f"a delay profile needs at least one round and one worker, got {rounds} and {workers}")
     if seed < 0:
         raise ConfigError(f"seed must be >= 0, got {seed}")
+    if kind in PLUGINS:
+        return _from_plugin(kind, chosen, rounds, workers, seed)
     return replace(_sampler(chosen)(rounds, workers, seed), name=kind)
 
 
-def parameters_for(kind: str, overrides: Mapping[str, float]) -> Parameters:
+def _from_plugin(kind: str, parameters: Any, rounds: int, workers: int, seed: int) -> DelayProfile:
+    """Checked: what it gives has the size that was asked for, and the same bits for the same seed."""
+    made, again = (_sampled(kind, parameters, rounds, workers, seed) for _ in range(2))
+    if made.delays_s.shape != (rounds, workers):
+        raise ConfigError(f"delay generator {kind!r} gave {made.delays_s.shape} delays, not {(rounds, workers)}")
+    if not made.same_as(again):
+        raise ConfigError(f"delay generator {kind!r} gave other delays for the same seed: draw all of them from it")
+    return replace(made, name=kind)
+
+
+def _sampled(kind: str, parameters: Any, rounds: int, workers: int, seed: int) -> DelayProfile:
+    try:
+        made = PLUGINS[kind].sample(parameters, rounds, workers, seed)
+    except ConfigError:
+        raise
+    except Exception as error:  # a generator from elsewhere may raise anything
+        raise ConfigError(
+            f"delay generator {kind!r} raised {type(error).__name__}: {error} ({raised_at(error)})"
+        ) from error
+    return made if isinstance(made, DelayProfile) else DelayProfile(delay_matrix(made))
+
+
+def parameters_for(kind: str, overrides: Mapping[str, float]) -> Any:
     """The parameters of a kind, some replaced by name as a command line gives them. Raises ConfigError."""
     default = _default(kind)
-    known = [field.name for field in fields(default)]
+    names = [field.name for field in fields(default)]
     for name in overrides:
-        if name not in known:
-            raise ConfigError(f"{kind} has no parameter {name!r}; it has {', '.join(known)}")
-    values = {name: getattr(default, name) for name in known} | dict(overrides)
+        if name not in names:
+            raise ConfigError(f"{kind} has no parameter {name!r}; it has {', '.join(names) or 'none'}")
+    values = {name: getattr(default, name) for name in names} | dict(overrides)
     return type(default)(**values)
 
 
-def _default(kind: str) -> Parameters:
-    if kind not in GENERATORS:
-        raise ConfigError(f"no delay generator is called {kind!r}; there are {', '.join(GENERATORS)}")
-    return GENERATORS[kind]
+def _default(kind: str) -> Any:
+    if not known(kind):
+        raise ConfigError(f"no delay generator is called {kind!r}; there are {', '.join(kinds())}")
+    return PLUGINS[kind].defaults if kind in PLUGINS else GENERATORS[kind]
 
 
 def _sampler(parameters: Parameters) -> Callable[[int, int, int], DelayProfile]:
