@@ -89,7 +89,7 @@ ENTRY_POINTS = "gradmux.delays"
 
 @dataclass(frozen=True, slots=True)
 class DelayGenerator:
-    """A kind of delays from elsewhere, as an entry point of "gradmux.delays" names it; the point's name is the kind's."""
+    """A kind of delays from elsewhere, as an entry point of "gradmux.delays" names it, whose name is the kind's."""
 
     sample: Callable[[Any, int, int, int], DelayProfile | npt.ArrayLike]
     """(parameters, rounds, workers, seed) -> a profile, or (rounds, workers) seconds; all of it follows from `seed`"""
