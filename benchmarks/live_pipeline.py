@@ -39,7 +39,6 @@ from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.delays import DelayProfile, generate
 from gradmux.orchestrator.delays.formats import save_profile
 from gradmux.orchestrator.demo.contest import LEARNING_RATES, MODELS
-from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.evaluate import Evaluator, Setting
 from gradmux.orchestrator.evaluate.grids import for_tuning
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
@@ -48,6 +47,7 @@ from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.policies import Limits
 from gradmux.orchestrator.record import MemoryRecord
+from gradmux.orchestrator.reference import Reference
 from gradmux.orchestrator.results import RunResult
 from gradmux.orchestrator.runs.keep import keep_job
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job

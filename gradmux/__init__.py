@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradmux.orchestrator.api import Job, Model, Trained, train
+    from gradmux.orchestrator.api import Job, Model, Trained, train, train_reference
 
-__all__ = ["Job", "Model", "Trained", "train"]
+__all__ = ["Job", "Model", "Trained", "train", "train_reference"]
 
 _HOMES = dict.fromkeys(__all__, "gradmux.orchestrator.api")
 """public name -> the module that defines it"""

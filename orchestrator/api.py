@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.errors import ConfigError
@@ -22,7 +22,10 @@ from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Factory, Materials
 from gradmux.orchestrator.results import Trained
 
-__all__ = ["Job", "Materials", "Model", "Trained", "train"]
+if TYPE_CHECKING:
+    from gradmux.orchestrator.reference import Reference
+
+__all__ = ["Job", "Materials", "Model", "Trained", "train", "train_reference"]
 
 Maker: TypeAlias = "str | Callable[..., Any]"
 """A class by name, or a class or function of your own."""
@@ -158,6 +161,19 @@ def train(job: Job, *, backend: str | None = None, home: str | Path | None = Non
     from gradmux.orchestrator.runs.train import run_new  # imports torch: a mistake in the job is told before
 
     return run_new(config, job.materials(), None if home is None else Path(home))
+
+
+def train_reference(job: Job, steps: int | None = None) -> Reference:
+    """Trains every model of `job` by an ordinary torch loop in this process, for so many steps (None: all of them).
+
+    It shares no code with what trains through workers, so that the two can be compared: modules by name, and `losses`.
+    Raises: ConfigError for a job that `train` would refuse.
+    """
+    from gradmux.orchestrator.reference import Reference
+    from gradmux.orchestrator.runs.prepare import prepare_job
+    from gradmux.orchestrator.store import open_bucket
+
+    return Reference.of(prepare_job(job.config(), job.materials(), Path.cwd(), open_bucket), steps)
 
 
 def _present(**values: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import print_json, stdout
 
 if TYPE_CHECKING:
+    from gradmux.orchestrator.config import JobConfig
     from gradmux.orchestrator.findings import Finding
 
 SIGNS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
@@ -26,6 +27,7 @@ SERVICE = "local"
 @click.option("--function", help="Name or ARN, instead of the job's or the deployment's.")
 @click.option("--bucket", help="Instead of the job's or the deployment's.")
 @click.option("--workers", type=click.IntRange(1), help="How many shall run at once, instead of the job's.")
+@click.option("--compare", is_flag=True, help="Train a few steps of JOB here, in workers and in a plain torch loop.")
 @click.pass_context
 @pass_settings
 def doctor_command(
@@ -38,8 +40,12 @@ def doctor_command(
     function: str | None,
     bucket: str | None,
     workers: int | None,
+    compare: bool,
 ) -> None:
     """Check credentials, endpoints, limits, function and bucket, for JOB when it is given; say what to do.
+
+    With --compare, instead: whether workers (of the emulator) give JOB the weights of ordinary training, exit code 3
+    when they do not.
 
     Calls the function twice, and puts a small object into the bucket, which is deleted again. Exit code 0 when a job
     can run, 4 when only the account's limits are in its way, else 3.
@@ -55,6 +61,8 @@ def doctor_command(
         from gradmux.orchestrator.estimate.doctor import look_at_job
 
         findings, worker_mb = look_at_job(job, config)
+    if compare:
+        ctx.exit(_compare(settings, job, config, findings))
     wanted = find_backend(SERVICE if local else backend or ("aws" if config is None else config.cluster.backend))
     _show(settings, findings)
     named = {"name": name, **{key: value for key, value in (("function", function), ("bucket", bucket)) if value}}
@@ -65,6 +73,23 @@ def doctor_command(
     if settings.json:
         print_json({"findings": findings, "exit_code": code})
     ctx.exit(code)
+
+
+def _compare(settings: Settings, job: Path | None, config: JobConfig | None, findings: list[Finding]) -> int:
+    """Adds what comparing says, and shows all; the exit code."""
+    from gradmux.orchestrator.errors import ConfigError
+    from gradmux.orchestrator.findings import Level, exit_code
+
+    if job is None or config is None:
+        raise ConfigError("--compare needs a JOB, for example gradmux doctor job.toml --compare")
+    if all(finding.level is Level.OK for finding in findings):
+        from gradmux.orchestrator.compare import compare
+
+        findings = findings + compare(config, job.parent)
+    _show(settings, findings)
+    if settings.json:
+        print_json({"findings": findings, "exit_code": exit_code(findings)})
+    return exit_code(findings)
 
 
 def _show(settings: Settings, findings: Iterable[Finding]) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from gradmux.orchestrator.backends import Place
 from gradmux.orchestrator.config import JobConfig
-from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.reference import Reference
 from gradmux.orchestrator.results import RunResult, Trained
 from gradmux.orchestrator.runs.keep import keep_job
 from gradmux.orchestrator.runs.player import OnStep

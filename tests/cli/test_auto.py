@@ -13,9 +13,9 @@ from gradmux import Job, Model, train
 from gradmux.orchestrator.auto import AUTO
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.delays.formats import save_profile
-from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.record import EndLine, Header, RoundLine, read_record
+from gradmux.orchestrator.reference import Reference
 from gradmux.orchestrator.runs.prepare import prepare_job
 from gradmux.orchestrator.store import MemoryStore
 

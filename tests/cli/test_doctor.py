@@ -151,3 +151,29 @@ def test_whose_files_are_trusted(tmp_path: Path) -> None:
     if os.getuid() == 0:
         os.chown(file, 12345, -1)
         assert f"{file} belongs to user 12345" in distrust([file])
+
+
+def test_compare_trains_both_ways_and_says_how_far_they_are_apart(gradmux: Gradmux, job: Path) -> None:
+    ran = gradmux("doctor", job, "--compare", "--json")
+    assert ran.code == 0, ran.err
+    assert levels(ran) == {"job": "ok", "compare mlp": "ok"}
+    (told,) = (each["says"] for each in ran.document["findings"] if each["check"] == "compare mlp")
+    assert "after 2 steps the weights of workers and of a plain torch loop are" in told
+    assert gradmux("doctor", "--compare").code == 2
+
+
+def test_compare_finds_a_model_that_workers_train_otherwise(gradmux: Gradmux, job: Path) -> None:
+    """Its forward depends on where it runs, which nothing but a comparison shows."""
+    job.write_text(job.read_text().replace("doctors_models", "odd_models"))
+    (job.parent / "odd_models.py").write_text(
+        "import os\n"
+        "from torch import nn\n"
+        "class Odd(nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x) * (2 if 'AWS_LAMBDA_FUNCTION_NAME' in os.environ else 1)\n"
+        "def mlp(hidden):\n"
+        "    return Odd(64, 10)\n"
+    )
+    ran = gradmux("doctor", job, "--compare", "--json")
+    assert ran.code == 3
+    assert levels(ran) == {"job": "ok", "compare mlp": "failure"}

@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 from gradmux.infra.local.section import EmulatorSection
 from gradmux.orchestrator.delays.formats import save_profile
 from gradmux.orchestrator.delays.profile import DelayProfile
-from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.job_file import load_job
 from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.reference import Reference
 from gradmux.orchestrator.runs.keep import keep_job, prepare_again, set_limits
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.prepare import prepare_job

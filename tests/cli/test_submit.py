@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.job_file import load_job
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.record import EndLine, Header, RoundLine, read_record
+from gradmux.orchestrator.reference import Reference
 from gradmux.orchestrator.runs.prepare import prepare_job
 from gradmux.orchestrator.store import MemoryStore
 from tests.cli.conftest import Gradmux

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from gradmux import Job, Model, train
-from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.reference import Reference
 from gradmux.orchestrator.runs.prepare import prepare_job
 from gradmux.orchestrator.store import MemoryStore
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,13 @@ def assert_ordinary(played: Played, tolerance: float = 1e-5) -> None:
     draws = any(plan.args.get("dropout") for plan in job.plans)
     for index, plan in enumerate(job.plans):
         module, losses = train_reference(
-            plan,
+            replace(plan, clip_norm=job.clip_norm),
             job.dataset,
             job.order,
             job.steps,
             chunk_sizes=sizes if draws else None,
             index=index,
             seed=job.seed,
-            clip_norm=job.clip_norm,
         )
         wanted, got = (np.asarray(flat.snapshot(each)) for each in (module, played.trainer.module(index)))
         assert np.linalg.norm(got - wanted) <= tolerance * np.linalg.norm(wanted), plan.name

@@ -104,9 +104,9 @@ def test_on_real_workers(gradmux: Gradmux, tmp_path: Path) -> None:
     """From its name in a job file to weights that are those of ordinary training."""
     from safetensors.torch import load_file
 
-    from gradmux.orchestrator.demo.reference import Reference
     from gradmux.orchestrator.job_file import load_job
     from gradmux.orchestrator.materials import Materials
+    from gradmux.orchestrator.reference import Reference
     from gradmux.orchestrator.runs.prepare import prepare_job
     from gradmux.orchestrator.store import open_bucket
 
