@@ -71,6 +71,10 @@ class Job:
     """largest norm of a gradient, as torch's clip_grad_norm_"""
     clip_value: float | None = None
     """largest absolute value of its elements, as torch's clip_grad_value_"""
+    pass_rows: int | None = None
+    """rows of one forward and backward at most, whichever worker computes it; None: as many as a worker has"""
+    norms: Literal["running", "batch"] = "running"
+    """how batch normalisation normalises: by running statistics, or each pass by its own, which needs `pass_rows`"""
     checkpoint_every: int = 20
     """steps of one model between checkpoints; 0: only at the end"""
     name: str = "job"
@@ -145,7 +149,7 @@ class Job:
         return {**self.parameters, **_present(**own), "name": self.scheme, "approximate": self.approximate}
 
 
-_TRAINING_FIELDS = ("steps", "seed", "dtype", "clip_norm", "clip_value", "checkpoint_every")
+_TRAINING_FIELDS = ("steps", "seed", "dtype", "clip_norm", "clip_value", "pass_rows", "norms", "checkpoint_every")
 _SCHEME_FIELDS = ("stragglers", "burst", "window", "max_stragglers", "responses", "code", "wait", "mu", "deadline_s")
 
 

@@ -4,10 +4,10 @@ A plain torch loop that shares no code with trainer and worker, so that an error
 own loss over all outputs of the batch, `backward`, clipping, optimizer and scheduler as torch has them. Only which rows
 a batch has comes from where they have it, since that is what a job is.
 
-A batch goes through the model in passes: those of `pass_rows`, or, where that is not given, one for each of the scheme's
-`chunk_sizes` (which matters to what draws random numbers), or the whole batch. Each begins with the buffers that the
-step began with, and with random numbers of its own. Of fixed passes the first one's buffers count. BatchNorm normalises
-by its running statistics, or each pass by its own; either way the whole batch updates the running ones, once.
+A batch goes through the model in passes: those of `pass_rows`, or, where that is not given, one for each of the
+scheme's `chunk_sizes` (which matters to what draws random numbers), or the whole batch. Each begins with the buffers
+that the step began with, and with random numbers of its own. Of fixed passes the first one's buffers count. BatchNorm
+normalises by its running statistics, or each pass by its own; the whole batch updates those, once a step.
 Read next: `orchestrator/reference.py`, which trains the models of a job.
 """
 

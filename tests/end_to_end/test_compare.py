@@ -71,6 +71,35 @@ def with_penalty(output: Named, target: Tensor) -> tuple[Tensor, int]:
     return each.sum(), int((target >= 0).sum())
 
 
+class Running(nn.Module):
+    """Centres by a moving average of its inputs, and counts its passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.3)
+            self.count += 1
+        return self.linear(x - self.mean)  # type: ignore[no-any-return]
+
+
+class LayerDrop(nn.Module):
+    """Leaves out its middle by numpy's own dice, and centres its rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if np.random.rand() > 0.5:
+            x = x + torch.relu(self.first(x - x.mean(0)))
+        return self.last(x)  # type: ignore[no-any-return]
+
+
 CASES: dict[str, tuple[Callable[..., nn.Module], Any, Any, dict[str, Any]]] = {
     "ignored targets": (mlp, (X, LABELS), "cross_entropy", {}),
     "class weights and smoothing": (mlp, (X, LABELS), nn.CrossEntropyLoss(WEIGHT, label_smoothing=0.1), {}),
@@ -80,6 +109,9 @@ CASES: dict[str, tuple[Callable[..., nn.Module], Any, Any, dict[str, Any]]] = {
     "sum and count of a mapping": (WithAuxiliary, (X, LABELS), with_penalty, {}),
     "dropout": (dropped, (X, np.abs(LABELS) % 4), "cross_entropy", {}),
     "batch norm": (normed, (X, np.abs(LABELS) % 4), "cross_entropy", {}),
+    "running input by pass": (Running, (X, np.abs(LABELS) % 4), "cross_entropy", {}),
+    "layer drop by pass": (LayerDrop, (X, np.abs(LABELS) % 4), "cross_entropy", {}),
+    "batch norm by pass": (normed, (X, np.abs(LABELS) % 4), "cross_entropy", {}),
     "groups, warm-up, average": (
         mlp,
         (X, LABELS),
@@ -96,7 +128,8 @@ CASES: dict[str, tuple[Callable[..., nn.Module], Any, Any, dict[str, Any]]] = {
 def job(name: str, **changes: Any) -> Job:
     factory, data, loss, model = CASES[name]
     model = {"optimizer": ("SGD", {"lr": 0.1, "momentum": 0.9}), **model}
-    fields: dict[str, Any] = {"scheme": "gc", "stragglers": 1, "workers": 4, "clip_norm": 1.0, **changes}
+    passes = {"pass_rows": 7, "norms": "batch"} if "by pass" in name else {}
+    fields: dict[str, Any] = {"scheme": "gc", "stragglers": 1, "workers": 4, "clip_norm": 1.0, **passes, **changes}
     return Job(models=[Model("m", factory, **model)], data=data, batch_size=BATCH, steps=STEPS, loss=loss, **fields)
 
 
