@@ -7,7 +7,7 @@ Read next: `reference.py`, the plain loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,8 @@ from torch import nn
 from gradmux.orchestrator.auto import AUTO
 from gradmux.orchestrator.backends import open_place
 from gradmux.orchestrator.config import JobConfig, SchemeConfig
-from gradmux.orchestrator.findings import Finding, failure, warning, well
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.findings import Finding, Level, failure, warning, well
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.reference import Reference, vector
 from gradmux.orchestrator.runs.keep import keep_job
@@ -45,6 +46,14 @@ class Compared:
     """|plain weights - initial weights| / |initial weights|"""
     losses: tuple[float, float]
     """of the last step: in workers, in the plain loop"""
+
+
+def compared(job: Path | None, config: JobConfig | None, findings: Sequence[Finding]) -> list[Finding]:
+    """What comparing adds to what was found of a job file; nothing where that is bad enough. Raises: as `compare`."""
+    if job is None or config is None:
+        raise ConfigError("--compare needs a JOB, for example gradmux doctor job.toml --compare")
+    sound = all(finding.level is Level.OK for finding in findings)
+    return compare(config, job.parent) if sound else []
 
 
 def compare(config: JobConfig, folder: Path, steps: int = STEPS) -> list[Finding]:

@@ -12,7 +12,6 @@ from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import print_json, stdout
 
 if TYPE_CHECKING:
-    from gradmux.orchestrator.config import JobConfig
     from gradmux.orchestrator.findings import Finding
 
 SIGNS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
@@ -44,13 +43,13 @@ def doctor_command(
 ) -> None:
     """Check credentials, endpoints, limits, function and bucket, for JOB when it is given; say what to do.
 
-    With --compare, instead: whether workers (of the emulator) give JOB the weights of ordinary training, exit code 3
-    when they do not.
+    With --compare, instead: whether workers (of the emulator) give JOB the weights of ordinary training, else code 3.
 
     Calls the function twice, and puts a small object into the bucket, which is deleted again. Exit code 0 when a job
     can run, 4 when only the account's limits are in its way, else 3.
     """
     from gradmux.orchestrator.backends import Examination, find_backend
+    from gradmux.orchestrator.compare import compared
     from gradmux.orchestrator.findings import exit_code
     from gradmux.orchestrator.job_file import load_job
 
@@ -61,35 +60,17 @@ def doctor_command(
         from gradmux.orchestrator.estimate.doctor import look_at_job
 
         findings, worker_mb = look_at_job(job, config)
-    if compare:
-        ctx.exit(_compare(settings, job, config, findings))
     wanted = find_backend(SERVICE if local else backend or ("aws" if config is None else config.cluster.backend))
     _show(settings, findings)
     named = {"name": name, **{key: value for key, value in (("function", function), ("bucket", bucket)) if value}}
-    for finding in wanted.examine(Examination(settings.home, config, worker_mb, workers, local, named)):
+    examination = Examination(settings.home, config, worker_mb, workers, local, named)
+    for finding in compared(job, config, findings) if compare else wanted.examine(examination):
         findings.append(finding)
         _show(settings, [finding])
     code = exit_code(findings)
     if settings.json:
         print_json({"findings": findings, "exit_code": code})
     ctx.exit(code)
-
-
-def _compare(settings: Settings, job: Path | None, config: JobConfig | None, findings: list[Finding]) -> int:
-    """Adds what comparing says, and shows all; the exit code."""
-    from gradmux.orchestrator.errors import ConfigError
-    from gradmux.orchestrator.findings import Level, exit_code
-
-    if job is None or config is None:
-        raise ConfigError("--compare needs a JOB, for example gradmux doctor job.toml --compare")
-    if all(finding.level is Level.OK for finding in findings):
-        from gradmux.orchestrator.compare import compare
-
-        findings = findings + compare(config, job.parent)
-    _show(settings, findings)
-    if settings.json:
-        print_json({"findings": findings, "exit_code": exit_code(findings)})
-    return exit_code(findings)
 
 
 def _show(settings: Settings, findings: Iterable[Finding]) -> None:
