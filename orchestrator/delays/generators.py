@@ -135,12 +135,8 @@ def _load(point: EntryPoint) -> None:
 
 
 def kinds() -> list[str]:
-    """Names of all kinds."""
-    return [
-        *GENERATORS,
-        *PLUGINS,
-        *(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in PLUGINS),
-    ]
+    """Names of all kinds: ours, then those of installed packages."""
+    return list(dict.fromkeys([*GENERATORS, *sorted({*PLUGINS, *entry_points(group=ENTRY_POINTS).names})]))
 
 
 def generate(kind: str, rounds: int, workers: int, seed: int, parameters: Any = None) -> DelayProfile:

@@ -60,7 +60,7 @@ def test_an_entry_point_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         known("wrong")
     with pytest.raises(ConfigError, match="'angry' cannot be loaded from tails_angry:MADE: ZeroDivisionError"):
         known("angry")
-    with pytest.raises(ConfigError, match=r"no delay generator is called 'sails'; there are .*, tails, angry, wrong"):
+    with pytest.raises(ConfigError, match=r"no delay generator is called 'sails'; there are .*, angry, tails, wrong"):
         generate("sails", 2, 2, 0)
 
 
