@@ -34,6 +34,7 @@ __all__ = [
     "snapshot",
     "snapshot_size",
     "to_bytes",
+    "to_view",
     "unflatten",
     "unflatten_into",
 ]
@@ -147,6 +148,12 @@ def to_bytes(flat: Tensor) -> bytes:
     """A flat vector as little-endian bytes of its own dtype: the content of a snapshot object."""
     array = flat.detach().cpu().contiguous().numpy()
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def to_view(flat: Tensor) -> memoryview:
+    """The same bytes where they lie, if this machine is little endian, as nearly all are."""
+    array = flat.detach().cpu().contiguous().numpy()
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).data.cast("B")
 
 
 def from_bytes(raw: bytes | bytearray, dtype: str) -> Tensor:

@@ -21,8 +21,25 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-__all__ = ["StateError", "decode_state", "encode_state", "is_state"]
+__all__ = ["StateError", "decode_state", "encode_state", "is_state", "packed_tensors"]
 
+TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.complex64: "C64",
+    torch.uint16: "U16",
+    torch.uint32: "U32",
+    torch.uint64: "U64",
+}
+"""as safetensors calls them"""
 KEY = "gradmux-state-1"
 """Of the JSON in the file's metadata; the number is the format's version."""
 
@@ -36,9 +53,29 @@ def encode_state(state: Mapping[str, Any]) -> bytes:
     tensors: dict[str, Tensor] = {}
     document = _packed(state, tensors, "state")
     try:
-        return safetensors.torch.save(tensors, {KEY: json.dumps(document, allow_nan=False)})
+        return packed_tensors(tensors, {KEY: json.dumps(document, allow_nan=False)})
     except (SafetensorError, KeyError, ValueError) as error:
         raise StateError(f"state cannot be saved: {error}") from error
+
+
+def packed_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """Tensors as a safetensors file, each copied once: its own writer holds a large model three times over.
+
+    Layout: length of the JSON (u64, little endian), the JSON, padded to 8, the tensors, wider types first. Raises
+    SafetensorError, KeyError.
+    """
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    pieces, at = [], 0
+    for name in order:
+        plain = tensors[name].detach().cpu().resolve_neg().contiguous()
+        size = plain.numel() * plain.element_size()
+        header[name] = {"dtype": TYPES[plain.dtype], "shape": list(plain.shape), "data_offsets": [at, at + size]}
+        pieces.append(plain.reshape(-1).view(torch.uint8).numpy().data if size else b"")
+        at += size
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    return b"".join([len(head).to_bytes(8, "little"), head, *pieces])
 
 
 def decode_state(raw: bytes) -> dict[str, Any]:
@@ -108,9 +145,9 @@ def _packed_tensor(value: Tensor, tensors: dict[str, Tensor], where: str) -> dic
         raise StateError(f"{where} is a tensor of layout {value.layout}, which cannot be saved")
     name, plain = str(len(tensors)), value.detach().cpu()
     if plain.is_complex():
-        tensors[name] = torch.view_as_real(plain.resolve_conj()).clone(memory_format=torch.contiguous_format)
+        tensors[name] = torch.view_as_real(plain.resolve_conj())
         return {"$tensor": name, "complex": True}
-    tensors[name] = plain.clone(memory_format=torch.contiguous_format)
+    tensors[name] = plain
     return {"$tensor": name}
 
 

@@ -85,6 +85,8 @@ class Stepper:
             return Stepped(loss, rows, correct, norm, f"the loss is {loss:g} and the gradient's norm is {norm:g}")
         self._set_gradients(mean_p, norm)
         self._apply(loss)
+        for parameter in self.model.parameters:
+            parameter.grad = None  # else the last gradient is still there when the next one comes
         if self.model.norms:
             update_running_statistics(self.model.norms, sums_k[FIXED_SUMS:])
         self._add_to_average()

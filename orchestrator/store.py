@@ -92,7 +92,7 @@ class Keys:
         """All weights that workers start from lie under here."""
         return f"{self.prefix}weights/"
 
-    def weights(self, epoch: int, model: int, step: int, content: bytes) -> str:
+    def weights(self, epoch: int, model: int, step: int, content: bytes | memoryview) -> str:
         """The snapshot that `step` of `model` starts from, in this life of the run: workers use nothing else."""
         return f"{self.snapshots}{epoch}/{model}/{step}-{digest(content)}"
 

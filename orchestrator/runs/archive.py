@@ -11,14 +11,20 @@ from zlib import error as ZlibError
 
 UNREADABLE = (zipfile.BadZipFile, ZlibError, OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError)
 """What reading a damaged zip may raise."""
+PIECE_BYTES = 8 << 20
 
 
 def zipped(members: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
-    """The zip file, piece by piece, so that no more than one model is in memory twice."""
+    """The zip file, some megabytes at a time, so that nothing of a large member is in memory once more."""
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[call-overload]
         for name, data in members:
-            archive.writestr(zipfile.ZipInfo(name), data)
+            info = zipfile.ZipInfo(name)
+            info.file_size = len(data)
+            with archive.open(info, "w") as member:
+                for lo in range(0, len(data), PIECE_BYTES):
+                    member.write(memoryview(data)[lo : lo + PIECE_BYTES])
+                    yield sink.take()
             yield sink.take()
     yield sink.take()
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from gradmux.lambda_worker.optimizers import label
-from gradmux.lambda_worker.state import decode_state, encode_state, is_state
+from gradmux.lambda_worker.state import decode_state, encode_state, is_state, packed_tensors
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import ModelState
 from gradmux.orchestrator.training.code import first_line
@@ -58,11 +58,8 @@ def _read_progress(raw: bytes, where: str) -> Any:
 
 
 def save_weights(module: nn.Module) -> bytes:
-    """Parameters and buffers as safetensors, whatever memory they share or how they lie in it."""
-    copies = {
-        name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in _named(module).items()
-    }
-    return safetensors.torch.save(copies, {"format": "pt"})
+    """Parameters and buffers as safetensors, whatever memory they share or how they lie in it: copied once."""
+    return packed_tensors(_named(module), {"format": "pt"})
 
 
 @torch.no_grad()

@@ -39,6 +39,8 @@ from gradmux.orchestrator.training.stored import Shelf, StoredResult
 log = logging.getLogger(__name__)
 
 SLICE_BYTES = 1 << 20
+FETCHES = 8
+"""into how many rounds the fetching of a large sum is cut"""
 Send = Callable[[Sequence[tuple[Invocation, Request]]], Sequence[Arrival]]
 StoredTerm = tuple[StoredResult, float]
 Vector = NDArray[np.float32] | NDArray[np.float64]
@@ -84,11 +86,11 @@ class CloudSums:
         """The weighted sum of all terms, which are removed. Raises SumFailed, and the store's errors."""
         used = [(result, weight) for result, weight in terms if weight != 0.0]
         assert used, f"job {job} has no result of any weight"
-        gradient = np.concatenate(self._sum_slices(job, used, self._edges(used[0][0])))
+        gradient = self._sum_slices(job, used, self._edges(used[0][0]))
         sums = add_sums([(result.sums, weight) for result, weight in used])
         buffers = add_buffers((self._buffers(result), weight) for result, weight in used)
         self._store.delete(self._shelf.finish(job))
-        return CodedResult(gradient, sums, buffers)
+        return CodedResult(gradient, sums, buffers, spare=True)
 
     def _buffers(self, result: StoredResult) -> NDArray[np.float64]:
         """(b,) the section before its gradient. At most a few results of a job have one, so the client adds it."""
@@ -104,17 +106,18 @@ class CloudSums:
         slices = slices_of(parameters * item, self._setting.most, self._setting.slice_bytes)
         return [parameters * index // slices for index in range(slices + 1)]
 
-    def _sum_slices(self, job: int, terms: Sequence[StoredTerm], edges: Sequence[int]) -> list[Vector]:
-        """Every slice's sum, in order; those that failed or came damaged are summed again, as often as allowed."""
+    def _sum_slices(self, job: int, terms: Sequence[StoredTerm], edges: Sequence[int]) -> Vector:
+        """(p,) every slice's sum in its place; those that failed or came damaged are summed again, so often."""
         sources = tuple(Source(result.key, weight, result.offset, result.scale) for result, weight in terms)
-        missing, found = dict(enumerate(pairwise(edges))), dict[int, Vector]()
+        missing = dict(enumerate(pairwise(edges)))
+        total: Vector = np.empty(edges[-1], summed_dtype(self._setting.dtype))
         for attempt in range(1, self._setting.attempts + 1):
             arrivals = self._send([self._call(job, part, attempt, sources, each) for part, each in missing.items()])
             troubles = {each.worker: each.error or each.outcome.value for each in arrivals if not each.slots}
             summed = {part: bounds for part, bounds in missing.items() if part not in troubles}
-            troubles |= self._fetch(job, summed, found)
+            troubles |= self._fetch(job, summed, total)
             if not troubles:
-                return [found[part] for part in range(len(edges) - 1)]
+                return total
             missing = {part: missing[part] for part in troubles}
             reason = next(iter(troubles.values()))
             log.warning("job %d: %d of its slices could not be summed: %s", job, len(troubles), reason)
@@ -122,17 +125,25 @@ class CloudSums:
             f"job {job}: a slice of its gradient could not be summed in {self._setting.attempts} attempts: {reason}"
         )
 
-    def _fetch(self, job: int, slices: Mapping[int, tuple[int, int]], found: dict[int, Vector]) -> dict[int, str]:
-        """Adds the sums of these slices to `found`; what is wrong with those that are damaged, by slice."""
-        troubles = {}
-        bodies = self._store.view_many([self._out(job, lo) for lo, _ in slices.values()])
-        for (part, (lo, hi)), body in zip(slices.items(), bodies, strict=True):
-            try:
-                found[part] = decode_result(body).gradient
-            except ContractError as error:
-                troubles[part] = f"its sum is damaged: {error}"
-            else:
-                assert len(found[part]) == hi - lo, "slices are as long as was asked"
+    def _fetch(self, job: int, slices: Mapping[int, tuple[int, int]], total: Vector) -> dict[int, str]:
+        """Puts the sums of these slices into their places; what is wrong with those that are damaged, by slice.
+
+        A few at a time: what is fetched comes on top of the model and its gradient.
+        """
+        troubles, parts = {}, list(slices)
+        at_once = max(1, len(parts) // FETCHES)
+        for start in range(0, len(parts), at_once):
+            some = parts[start : start + at_once]
+            bodies = self._store.view_many([self._out(job, slices[part][0]) for part in some])
+            for part, body in zip(some, bodies, strict=True):
+                lo, hi = slices[part]
+                try:
+                    gradient = decode_result(body).gradient
+                except ContractError as error:
+                    troubles[part] = f"its sum is damaged: {error}"
+                else:
+                    assert len(gradient) == hi - lo, "slices are as long as was asked"
+                    total[lo:hi] = gradient
         return troubles
 
     def _out(self, job: int, lo: int) -> str:

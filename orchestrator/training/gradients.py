@@ -37,6 +37,8 @@ class CodedResult:
     """(k,) in the order of `contract.SumIndex`, then of metrics and batch-norm statistics"""
     buffers: NDArray[np.float64] = field(default_factory=lambda: NO_BUFFERS)
     """(b,) a 1 and the module's buffers after the batch's first pass, times its coefficient; (0,) without this pass"""
+    spare: bool = False
+    """nothing else refers to the gradient's memory: who gets it may write there"""
 
 
 Term: TypeAlias = tuple[CodedResult, float]
@@ -53,6 +55,8 @@ def combine(terms: Sequence[Term]) -> CodedResult:
     """
     used = [(result, weight) for result, weight in terms if weight != 0.0]
     check_alike({kind_of(result) for result, _ in used})
+    if len(used) == 1 and used[0][1] == 1.0 and used[0][0].spare:
+        return used[0][0]
     vectors = [(result.gradient, weight) for result, weight in used]
     total = add_vectors(vectors, np.empty_like(used[0][0].gradient))
     sums = add_sums([(result.sums, weight) for result, weight in used])

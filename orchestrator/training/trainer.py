@@ -123,9 +123,9 @@ class TorchTrainer:
         if job in self._snapshots:
             return
         model, step = self._place(job)
-        raw = flat.to_bytes(flat.snapshot(self._trained[model].module))
+        raw = flat.to_view(flat.snapshot(self._trained[model].module))  # the one copy that is made of a large model
         if len(raw) <= self._inline_bytes:
-            self._snapshots[job] = Weights.of(raw)
+            self._snapshots[job] = Weights.of(bytes(raw))
             return
         key = self._keys.weights(self._epoch, model, step, raw)
         self._store.put(key, raw)
@@ -135,7 +135,7 @@ class TorchTrainer:
         """Puts the snapshot of a published job into the store again, if it got lost there and is still to be had."""
         trained, key = self._trained[self._jobs.model(job)], self._snapshots[job].key
         if key is not None and trained.steps == self._jobs.step(job) and not self._store.exists(key):
-            self._store.put(key, flat.to_bytes(flat.snapshot(trained.module)))
+            self._store.put(key, flat.to_view(flat.snapshot(trained.module)))
 
     def weights(self, job: int) -> Weights:
         """How requests refer to the snapshot of a published job."""
