@@ -3,8 +3,8 @@
     handler(event, context) -> Worker.answer -> tasks.answer_task, one by one -> spill -> the reply
 
 A request that breaks the contract raises (AWS reports a FunctionError with our exception's name); whatever a single
-task does wrong is a failed result. Importing this module sets torch to one thread: redundant workers must agree to
-the last bit, and a sandbox has about one core.
+task does wrong is a failed result. Importing this module sets torch's threads and kernels, as `processor.py` has
+them: redundant workers must agree to the last bit.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from gradmux.lambda_worker.errors import describe
 from gradmux.lambda_worker.keys import early_key, reply_key
 from gradmux.lambda_worker.messages import Reduction, Reply, Request, Result, Task
 from gradmux.lambda_worker.objects import ObjectStore, StoreError
+from gradmux.lambda_worker.processor import pinned_kernels, thread_count
 from gradmux.lambda_worker.reduce import reduce_to_store
 from gradmux.lambda_worker.s3 import S3Objects, client
 from gradmux.lambda_worker.sandbox import Sandbox
@@ -40,7 +41,9 @@ DISK_CACHE_BYTES = 384 * 2**20
 WIDEST_SECONDS = 99_999.999999
 """More digits than any time has: AWS ends an invocation after 900 s."""
 
-torch.set_num_threads(1)
+for _name, _value in pinned_kernels().items():
+    os.environ.setdefault(_name, _value)
+torch.set_num_threads(thread_count())
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -185,7 +188,7 @@ def cpu_model() -> str:
 @lru_cache(maxsize=1)
 def _worker() -> Worker:
     """This process's worker, made at its first invocation: a forked sandbox has its own TMPDIR by then."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(thread_count())
     directory = Path(os.environ.get("TMPDIR", "/tmp")) / "gradmux-cache"
     cache_bytes = int(os.environ.get("GRADMUX_CACHE_BYTES", DISK_CACHE_BYTES))
     return Worker(lambda bucket: S3Objects(client(), bucket), directory, cache_bytes)

@@ -20,6 +20,7 @@ from gradmux.infra.local.names import LATEST
 from gradmux.infra.local.processes import child_environment, local_variables, python_module
 from gradmux.infra.local.secret import Secret
 from gradmux.infra.local.wire import NOTICE
+from gradmux.lambda_worker.processor import pinned_kernels
 from gradmux.orchestrator.training.user_files import places_now
 
 BACKLOG = 4096
@@ -89,6 +90,7 @@ def worker_variables(config: EmulatorConfig, secret: Secret, lambda_port: int, s
         "MALLOC_ARENA_MAX": "1",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
+        **pinned_kernels(),
         **dict(config.variables),
     }
 

@@ -23,7 +23,7 @@ def warm_up(preload: tuple[str, ...]) -> None:
 
 
 def single_thread() -> None:
-    """One torch thread, as a Lambda worker below 1,769 MB has; needed again in every child."""
+    """One torch thread, until the handler takes as many as its memory pays for; needed again in every child."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
