@@ -11,7 +11,7 @@ tensors. Read next: `readiness.py`, `rounds.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gradmux.orchestrator.errors import ConfigError
@@ -50,6 +50,11 @@ class Plan(Protocol):
     @property
     def jobs(self) -> int:
         """J: all of them in a fixed plan; in an open one at least so many, and all once nothing is left to begin."""
+        ...
+
+    @property
+    def most_jobs(self) -> int:
+        """How many jobs there may be in all: in an open plan as if each that is to begin had one step."""
         ...
 
     def job(self, number: int) -> Job:
@@ -92,6 +97,11 @@ class JobPlan:
         """One step of one model."""
         return Job(self.model(number), self.step(number))
 
+    @property
+    def most_jobs(self) -> int:
+        """J."""
+        return self.jobs
+
     def model(self, number: int) -> int:
         """Index of the model that the job trains."""
         turn = (number + self.first) % self.models
@@ -109,9 +119,14 @@ class JobPlan:
 class OpenPlan:
     """Jobs that are chosen one by one, as they are dispatched. A model has one job under way at most."""
 
-    def __init__(self, done: Sequence[int], ends: Sequence[int]) -> None:
-        """`done`: steps that each model has made; `ends`: where each stops. A model that has ended has both equal."""
+    def __init__(self, done: Sequence[int], ends: Sequence[int], most: Sequence[int | None] = ()) -> None:
+        """`done`: steps that each model has made; `ends`: where each stops. A model that has ended has both equal.
+
+        `most`: steps that one job of each model may have, None: any number; empty: any number for all of them.
+        """
         assert all(0 <= made <= end for made, end in zip(done, ends, strict=True)), f"{done} of {ends}"
+        assert not most or len(most) == len(ends)
+        self._most: list[int | None] = list(most) or [None] * len(ends)
         self._next, self._ends = list(done), list(ends)
         self._begun: list[Job] = []
         self._before: list[int | None] = []
@@ -138,6 +153,10 @@ class OpenPlan:
         """Those that have begun, and one for each model with steps left."""
         return len(self._begun) + sum(self.left(model) > 0 for model in range(self.models))
 
+    @property
+    def most_jobs(self) -> int:
+        return len(self._begun) + sum(self.left(model) for model in range(self.models))
+
     def job(self, number: int) -> Job:
         return self._begun[number]
 
@@ -154,20 +173,33 @@ class OpenPlan:
         """Steps of a model that have not begun."""
         return self._ends[model] - self._next[model]
 
+    def room(self, model: int) -> int:
+        """Steps that the next job of a model may have at most."""
+        left, most = self.left(model), self._most[model]
+        return left if most is None else min(left, most)
+
     def ready(self, applied: Set[int]) -> list[int]:
         """Models whose next job may begin when these jobs have been applied: those that lag most first."""
         free = (m for m in range(self.models) if self.left(m) and (self._last[m] is None or self._last[m] in applied))
         return sorted(free, key=lambda model: (self._next[model], model))
 
     def begin(self, model: int, steps: int = 1) -> int:
-        """Fixes the next job of a model, and numbers it. `steps` beyond its end are left out."""
+        """Fixes the next job of a model, and numbers it. `steps` beyond what it may have are left out."""
         assert steps >= 1
         assert self.left(model) > 0, f"model {model} has made its {self._ends[model]} steps"
-        job = Job(model, self._next[model], min(steps, self.left(model)))
+        job = Job(model, self._next[model], min(steps, self.room(model)))
         self._before.append(self._last[model])
         self._begun.append(job)
         self._next[model], self._last[model] = job.end, len(self._begun) - 1
         return len(self._begun) - 1
+
+    def cut(self, number: int, steps: int) -> None:
+        """The last job of its model came to fewer steps than it was to have: the next one begins where it stopped."""
+        job = self._begun[number]
+        assert self._last[job.model] == number, f"job {number} is not the last of model {job.model}"
+        assert 0 <= steps <= job.steps, f"{steps} of {job.steps} steps"
+        self._begun[number] = replace(job, steps=steps)
+        self._next[job.model] = job.first + steps
 
     def end(self, model: int, step: int) -> int:
         """From now on the model stops after so many steps, or after its job that has begun; where that is.
@@ -183,6 +215,7 @@ class OpenPlan:
         self._next.append(done)
         self._ends.append(end)
         self._last.append(None)
+        self._most.append(None)
         return self.models - 1
 
     def shorten(self) -> None:

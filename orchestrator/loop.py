@@ -219,6 +219,8 @@ class Loop:
     def _decode(self, action: Decode) -> None:
         decoding = self._scheme.estimated(action.job) if action.estimate else self._scheme.decode(action.job)
         told = self._trainer.step(action.job, self._held.terms(action.job, decoding))
+        if told.steps is not None:
+            self._rounds.cut(action.job, told.steps)
         self._rounds.stepped(action.job)
         self._applied.append(action.job)
         self._held.drop()
@@ -245,6 +247,7 @@ class Loop:
             count=told.count,
             correct=told.correct,
             gradient_norm=told.gradient_norm,
+            earlier=tuple((each.loss, each.count, each.correct, each.gradient_norm) for each in told.earlier),
         )
 
     def _close(self, close: Close) -> None:

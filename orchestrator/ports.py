@@ -173,6 +173,10 @@ class StepResult:
     count: int
     correct: int
     gradient_norm: float
+    earlier: tuple[StepResult, ...] = ()
+    """of a job of several steps: those before the last, whose figures these are"""
+    steps: int | None = None
+    """that were made of it; None: all"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,14 +93,14 @@ class AsChosen:
     """The same over an open plan: round t is the t-th job that is dispatched, and begins then."""
 
     def __init__(self, plan: OpenPlan, stretch: Callable[[int, int], int]) -> None:
-        """`stretch`: how many steps the job has that begins now, of (model, steps that it still has to make)."""
+        """`stretch`: how many steps the job has that begins now, of (model, steps that it may have at most)."""
         self._plan, self._stretch = plan, stretch
 
     def take(self, stepped: Set[int], open_rounds: bool) -> int | None:
         ready = self._plan.ready(stepped)
         if not ready:
             return None
-        return self._plan.begin(ready[0], self._stretch(ready[0], self._plan.left(ready[0])))
+        return self._plan.begin(ready[0], self._stretch(ready[0], self._plan.room(ready[0])))
 
     def done(self, stepped: Set[int]) -> bool:
         return not any(self._plan.left(model) for model in range(self._plan.models))

@@ -107,6 +107,8 @@ class Decoded:
     gradient_norm: float
     steps: int = 1
     """made at once, from `step` on"""
+    earlier: tuple[tuple[float, int, int, float], ...] = ()
+    """(loss, count, correct, gradient_norm) of each of them but the last, whose these are"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,7 @@ def encode_line(line: Line) -> str:
         if name in fields:
             fields[name] = [[getattr(item, f) for f in item.__slots__] for item in fields[name]]
     if "decoded" in fields:
-        fields["decoded"] = [asdict(item) for item in fields["decoded"]]
+        fields["decoded"] = [_plain(item) for item in fields["decoded"]]
     if "beside" in fields:
         fields["beside"] = list(astuple(fields["beside"]))
     return json.dumps({"kind": kind, **fields}, separators=(",", ":"), allow_nan=False)
@@ -256,7 +258,7 @@ def decode_line(text: str, where: str = "record") -> Line:
         cls = _KINDS[fields.pop("kind")]
         if cls is not Header:
             fields["arrivals"] = tuple(_heard(item) for item in fields["arrivals"])
-            fields["decoded"] = tuple(Decoded(**item) for item in fields["decoded"])
+            fields["decoded"] = tuple(_decoded(item) for item in fields["decoded"])
             fields["sent"] = tuple(_sent(item) for item in fields.get("sent", ()))
             fields["beside"] = Beside(*fields.get("beside", ()))
             fields["begun"] = tuple(Begun(*item) for item in fields.get("begun", ()))
@@ -334,6 +336,19 @@ def weights_crc(decoding: Decoding) -> int:
 def _heard(item: list[Any]) -> Heard:
     made = Heard(*item)
     return replace(made, slots=tuple(made.slots), skipped=tuple(made.skipped))
+
+
+def _plain(item: Decoded) -> dict[str, Any]:
+    """Without what only jobs of several steps have."""
+    fields = asdict(item)
+    if not item.earlier:
+        del fields["earlier"]
+    return fields
+
+
+def _decoded(item: Mapping[str, Any]) -> Decoded:
+    made = Decoded(**item)
+    return replace(made, earlier=tuple(tuple(each) for each in made.earlier))  # type: ignore[misc]
 
 
 def _sent(item: list[Any]) -> Sent:

@@ -13,6 +13,9 @@ from gradmux.orchestrator.policies import Backup
 from gradmux.orchestrator.ports import Arrival
 from gradmux.orchestrator.schemes.scheme import BoolArray, Slots
 
+MOST_BACKUPS = 2
+"""of a round, where a scheme says how long it may last"""
+
 
 @dataclass(slots=True)
 class RoundState:
@@ -92,6 +95,12 @@ class RoundState:
         if backup is None or backup.slack is None or self.backups >= backup.times or self.first_s is None:
             return None
         return self.start_s + (1 + self.backups) * (1.0 + backup.slack) * (self.first_s - self.start_s)
+
+    def impatient_s(self, limit_s: float | None) -> float | None:
+        """The same where a scheme says how long its rounds may last."""
+        if limit_s is None or self.backups >= MOST_BACKUPS:
+            return None
+        return self.start_s + (1 + self.backups) * limit_s
 
     def wants_backup(self, backup: Backup | None, now_s: float) -> bool:
         """Has the share or the time come at which missing tasks are invoked again?"""

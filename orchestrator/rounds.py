@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gradmux.orchestrator.errors import ConfigError, DeadlinePassed, SchemeFault, TaskFailed
-from gradmux.orchestrator.jobs import Plan, require_models
+from gradmux.orchestrator.jobs import OpenPlan, Plan, require_models
 from gradmux.orchestrator.policies import Limits, Mu, WaitPolicy
 from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
 from gradmux.orchestrator.readiness import readiness_of
@@ -76,7 +76,7 @@ class Rounds:
         self.scheme = scheme = _checked(scheme, plan)
         """as the loop asks it"""
         require_models(plan.models, 0 if scheme.overlapping else scheme.delay, scheme.name)
-        self._split = limits.split or scheme.follows
+        self._split = limits.split or scheme.splits
         """may a round's first dispatch go out in pieces?"""
         self._backup = limits.backup or scheme.backup
         if limits.concurrency is not None and limits.concurrency < scheme.workers and not self._split:
@@ -151,6 +151,13 @@ class Rounds:
         """The gradient of `job` was applied: the next job of its model may start."""
         self._stepped.add(job)
 
+    def cut(self, job: int, steps: int) -> None:
+        """The job that is decoded came to so many steps only: its model goes on from there."""
+        if steps < self._plan.job(job).steps:
+            assert isinstance(self._plan, OpenPlan), "only an open plan has jobs of several steps"
+            self._plan.cut(job, steps)
+            self._look = True
+
     def shorten(self) -> Plan:
         """Ends the run early, at the furthest step that any model has begun; the plan from now on.
 
@@ -192,7 +199,7 @@ class Rounds:
         instants = (
             at
             for this in self._open_rounds()
-            for at in (self._cut_s(this), this.deadline_s(limits.deadline_s), this.backup_s(self._backup))
+            for at in (self._cut_s(this), this.deadline_s(limits.deadline_s), self._backup_s(this))
             if at is not None
         )
         return min(instants, default=None)
@@ -271,8 +278,15 @@ class Rounds:
 
     # --- backups and deadlines -------------------------------------------------------------------
 
+    def _backup_s(self, this: RoundState) -> float | None:
+        """When missing tasks of an open round are invoked again by time; None: not, or not known yet."""
+        if self._backup is not None:
+            return this.backup_s(self._backup)
+        return this.impatient_s(self._scheme.patience_s(this.index))
+
     def _back_up_if_due(self, this: RoundState) -> None:
-        if this.wants_backup(self._backup, self._now):
+        instant = None if this.closed or self._backup is not None else self._backup_s(this)
+        if this.wants_backup(self._backup, self._now) or (instant is not None and self._now >= instant):
             this.backups += 1
             self._again(this, self._scheme.wanted(this.index))
 
@@ -399,7 +413,8 @@ class Rounds:
     def _call(self, this: RoundState, worker: int, attempt: int) -> Invocation:
         slots = this.slots[worker]
         *early, load = loads_by_message(slots, self._scheme.chunk_sizes)
-        return Invocation(this.index, worker, attempt, slots, load, self._epoch, tuple(early))
+        steps = self._plan.job(this.index).steps if self._scheme.overlapping else 1
+        return Invocation(this.index, worker, attempt, slots, load * steps, self._epoch, tuple(early))
 
     # --- decoding --------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 from gradmux.orchestrator.delays.dealing import dealt
 from gradmux.orchestrator.delays.profile import delay_matrix
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
 from gradmux.orchestrator.loop import Loop, RunSummary
 from gradmux.orchestrator.policies import Earliest, Limits, WaitPolicy
 from gradmux.orchestrator.ports import StepResult
@@ -21,7 +21,7 @@ from gradmux.orchestrator.rehearsal import rehearse_plugin
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.schemes.asks import Following
 from gradmux.orchestrator.schemes.codes.code import noise
-from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.registry import build_scheme, get
 from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Params, Scheme
 
 PIPELINE_MODELS = 4
@@ -46,7 +46,7 @@ class SimulationOptions:
     """How to play the profile."""
 
     jobs: int = 100
-    """J"""
+    """J; of a scheme whose jobs may have several steps: steps of all models together"""
     models: int | None = None
     """M; None: T + 1, the fewest that the scheme works with (overlapping schemes: 4)"""
     wait: WaitPolicy = field(default_factory=Earliest)
@@ -128,9 +128,9 @@ def simulate(delays_s: FloatArray, scheme: str, params: Params, options: Simulat
     rehearse_plugin(scheme, params, context)
     built = build_scheme(scheme, params, context)
     models = _models(built, options)
-    plan = plan_for(models, options.jobs)
+    plan: Plan = open_plan_for(models, options.jobs) if get(scheme).stretches else plan_for(models, options.jobs)
     # An overlapping scheme chooses its own n; `workers` is then how many columns the profile is taken to have.
-    if isinstance(built, Following):
+    if isinstance(built, Following) and not get(scheme).stretches:  # which learn what is late, not where
         delays_s = dealt(delays_s, options.jobs, options.seed)
     table = DelayTable(delays_s, built.workers, options.seed)
     fleet = ProfileFleet(table, options.load)
@@ -146,6 +146,13 @@ def plan_for(models: int, jobs: int) -> JobPlan:
     """A plan of exactly `jobs` jobs, also where M does not divide it."""
     steps = -(-jobs // models)
     return JobPlan(models, steps, first=models * steps - jobs)
+
+
+def open_plan_for(models: int, jobs: int) -> OpenPlan:
+    """The same number of steps in all, for jobs that may have several of them."""
+    steps = -(-jobs // models)
+    fewer = models * steps - jobs
+    return OpenPlan([int(model < fewer) for model in range(models)], [steps] * models)
 
 
 def _context(scheme: str, params: Params, workers: int, options: SimulationOptions) -> Context:

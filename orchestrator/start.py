@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from gradmux.orchestrator.jobs import JobPlan, OpenPlan
+from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
+from gradmux.orchestrator.schemes.scheme import SchemeInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """What a life has to do."""
 
-    plan: JobPlan
+    plan: Plan
     already: frozenset[int]
     """jobs of this life that are done: of models that were ahead"""
 
@@ -41,9 +42,19 @@ def start_after(done: Sequence[int], steps: int, dropped: Set[int] = frozenset()
     return Start(JobPlan(models, steps, first, members if dropped else ()), already)
 
 
-def open_after(done: Sequence[int], ends: Sequence[int]) -> OpenPlan:
+def open_after(done: Sequence[int], ends: Sequence[int], most: Sequence[int | None] = ()) -> OpenPlan:
     """The same where jobs are chosen as they are dispatched, and each model has an end of its own.
 
-    A model that was dropped or has ended makes no more, wherever its end was.
+    A model that was dropped or has ended makes no more, wherever its end was. `most`: as for the plan.
     """
-    return OpenPlan(done, [max(each) for each in zip(done, ends, strict=True)])
+    return OpenPlan(done, [max(each) for each in zip(done, ends, strict=True)], most)
+
+
+def start_for(info: SchemeInfo, done: Sequence[int], steps: int, most: Sequence[int | None] = ()) -> Start:
+    """The start under a scheme: its jobs are chosen as they are dispatched if they may have several steps.
+
+    `most`: steps that one job of each model may have then.
+    """
+    if not info.stretches:
+        return start_after(done, steps)
+    return Start(open_after(done, (steps,) * len(done), most), frozenset())

@@ -49,8 +49,8 @@ of `gradmux submit`. `gradmux simulate` has all but the last two as options of i
 
 """
 SPECIAL = """
-`pipeline` and `pipeline-auto` have no rounds that wait for each other: each job is dispatched when its model is ready
-and the concurrency limit allows, and neither the cap nor late answers concern them.
+`pipeline`, `pipeline-auto` and `stretch` have no rounds that wait for each other: each job is dispatched when
+its model is ready and the concurrency limit allows, and neither the cap nor late answers concern them.
 
 `sr-sgc` waits for more than `earliest` asks of the others: until job t - 1 decodes, or at most lambda answers to its
 round are missing. Repeats alone could save a job that nobody has answered, but they would take all workers from the

@@ -15,6 +15,7 @@ from gradmux.orchestrator.auto.choice import AUTO, AutoJob, Choice
 from gradmux.orchestrator.auto.pilot import Pilot, Segment, Watched
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
+from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.loop import Loop, RunSummary
 from gradmux.orchestrator.policies import Earliest, Limits
 from gradmux.orchestrator.record import Header, Line, MemoryRecord, RoundLine, Sent
@@ -22,7 +23,6 @@ from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context, FloatArray
 from gradmux.orchestrator.simulate import PIPELINE_MODELS, NoTrainer, Simulation, SimulationOptions
-from gradmux.orchestrator.start import start_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def simulate_auto(delays_s: FloatArray, job: AutoJob, load: LoadModel, pilot: Pi
 def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: FloatArray, load: LoadModel) -> _Played:
     """A segment to its end, or to the step at which the pilot wants something else."""
     job, choice, record, looks = pilot.job, segment.choice, MemoryRecord(), list[Choice]()
-    plan = start_after((done,) * job.models, segment.end).plan
+    plan = JobPlan(job.models, segment.end, first=done * job.models)
     context = Context(choice.workers, plan.jobs, job.models, seed=job.seed, concurrency=job.concurrency)
     scheme = build_scheme(choice.scheme, choice.params, context)
     fleet = ProfileFleet(DelayTable(delays_s, scheme.workers, job.seed, first=plan.first), load, start_s=now_s)

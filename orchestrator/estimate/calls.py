@@ -13,7 +13,7 @@ from typing import Any
 
 from gradmux.orchestrator.fleets.mailbox import pause_s
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import Plan
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.ports import Arrival, Invocation, StepResult
 from gradmux.orchestrator.prices import OBJECTS, Prices
@@ -169,7 +169,7 @@ class NoRecord:
 
 
 def play(
-    scheme: Scheme, rounds: Rounds, plan: JobPlan, table: DelayTable, load: LoadModel, recorder: Recorder | None = None
+    scheme: Scheme, rounds: Rounds, plan: Plan, table: DelayTable, load: LoadModel, recorder: Recorder | None = None
 ) -> tuple[Calls, Seen]:
     """The run in virtual time, and what its workers were asked.
 

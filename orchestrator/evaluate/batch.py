@@ -57,6 +57,8 @@ class Batch:
             return np.zeros(self.size, dtype=np.int64)
         if self.scheme == "m-sgc":
             return self.ints("max_stragglers")
+        if self.scheme == "stretch":
+            return self.ints("copies") - 1
         if self.scheme == "sr-sgc":
             burst, window, most = (self.ints(name) for name in ("burst", "window", "max_stragglers"))
             return -(-burst * most // (window - 1 + burst))
@@ -73,9 +75,11 @@ class Batch:
         return 1.0 / self.chunks()
 
     def task_load(self) -> FloatArray:
-        """(P,) fraction of one batch that one task is: all that a worker does in a round, except in m-sgc."""
+        """(P,) batches, or the fraction of one, that a task is: all that a worker does in a round, except in m-sgc."""
         if self.loads is not None:
             return self.loads
+        if self.scheme == "stretch":
+            return self.ints("steps").astype(np.float64)
         if self.scheme != "m-sgc":
             return self.code_load()
         private = self.ints("window") - 1

@@ -1,7 +1,8 @@
 """How long runs take for thousands of parameter sets: one call for a batch of any scheme.
 
 Covered exactly (every round's duration equals the loop's): `uncoded` and `gc` under both wait policies; `m-sgc` under
-both; `sr-sgc` under both, under the mu rule with `harvest_late = false`; `backup` and `pipeline` under `Earliest`. With
+both; `sr-sgc` under both, under the mu rule with `harvest_late = false`; `backup` under `Earliest`; `pipeline` and
+`stretch` (without backups), to which the wait policy does not matter. With
 concurrency and in-flight cap, late answers, loads fixed or by assignment, and any number of workers up to the
 profile's. All else is `simulate.simulate`'s. Read next: `grids.py`.
 """
@@ -14,7 +15,16 @@ from typing import Protocol
 import numpy as np
 
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.evaluate import backup, multiplexed, multiplexed_mu, one_round, pipeline, repeat, repeat_mu
+from gradmux.orchestrator.evaluate import (
+    backup,
+    multiplexed,
+    multiplexed_mu,
+    one_round,
+    pipeline,
+    repeat,
+    repeat_mu,
+    stretch,
+)
 from gradmux.orchestrator.evaluate.batch import Batch
 from gradmux.orchestrator.evaluate.bits import IntArray, words_for
 from gradmux.orchestrator.evaluate.chance import Chance
@@ -42,6 +52,7 @@ EARLIEST: dict[str, Family] = {
     "m-sgc": multiplexed.play,
     "backup": backup.play,
     "pipeline": pipeline.play,
+    "stretch": stretch.play,
 }
 BY_MU: dict[str, Family] = {
     "uncoded": one_round.play,
@@ -49,6 +60,7 @@ BY_MU: dict[str, Family] = {
     "sr-sgc": repeat_mu.play,
     "m-sgc": multiplexed_mu.play,
     "pipeline": pipeline.play,
+    "stretch": stretch.play,
 }
 """by scheme; an overlapping scheme has no rounds to close, so that the wait policy does not matter to it"""
 

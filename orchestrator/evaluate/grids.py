@@ -15,6 +15,8 @@ from gradmux.orchestrator.evaluate.bits import IntArray
 
 BACKUP_SHARES = (0.75, 0.9, 0.95, 1.0)
 BACKUP_SLACKS = (0.5, 1.0, 2.0)
+STRETCHES_STEP = 0.25
+"""the number of stretches that a model is trained in grows by this share at most"""
 TOLERANCE = 1e-9
 """of comparing loads"""
 
@@ -31,12 +33,15 @@ def published(workers: int, jobs: int, max_delay: int) -> list[Batch]:
     return [gc, _with_published_load(repeat), _with_published_load(multiplexed)]
 
 
-def for_tuning(scheme: str, workers: int, *, models: int, max_load: float, by_mu: bool = False) -> list[Batch]:
+def for_tuning(
+    scheme: str, workers: int, *, models: int, max_load: float, by_mu: bool = False, steps: int = 1
+) -> list[Batch]:
     """What the tuner tries of one scheme on n workers: all parameters that can make a difference.
 
     `max_load`: largest load, as a multiple of 1/n; `models`: M, which bounds the delay T by M - 1. The codes are
     fractional. When rounds close as early as they may, such a code matters through its number of groups alone, and W
     of SR-SGC through s alone, so that one set stands for many; lambda of SR-SGC is tried in steps of a quarter.
+    `steps`: of each model, which bounds K of stretches; for these, whole batches, `max_load` bounds the copies.
     """
     code = FractionalGrid(workers, max_load, by_mu)
     makers: dict[str, Callable[[], Batch]] = {
@@ -46,8 +51,11 @@ def for_tuning(scheme: str, workers: int, *, models: int, max_load: float, by_mu
         "m-sgc": lambda: code.multiplexed(models - 1),
         "backup": lambda: _backup(workers),
         "pipeline": code.pipeline,
+        "stretch": lambda: _stretches(workers, steps),
     }
     batch = makers[scheme]()
+    if scheme == "stretch":
+        return [batch]
     return [batch.take(batch.load() * workers <= max_load * (1 + TOLERANCE))] if batch.size else []
 
 
@@ -111,6 +119,14 @@ def _folds(most: int, tolerance: int) -> range:
 def _backup(workers: int) -> Batch:
     share, slack = (axis.ravel() for axis in np.meshgrid(BACKUP_SHARES, BACKUP_SLACKS))
     return Batch("backup", workers, {"share": share, "mu": slack}, share.size)
+
+
+def _stretches(copies: int, most: int) -> Batch:
+    """K as few stretches as there are, or more of them: most // 1, most // 2, ... rounded up, about a quarter apart."""
+    shares = {-(-most // number) for number in steps(most, STRETCHES_STEP)}
+    lengths: IntArray = np.array(sorted(shares), dtype=np.int64)
+    values = {"copies": np.full(lengths.size, copies), "steps": lengths, "quantile": np.ones(lengths.size)}
+    return Batch("stretch", copies, values, lengths.size)
 
 
 def repeat_windows(max_delay: int, longest: int) -> IntArray:

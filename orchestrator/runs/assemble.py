@@ -13,6 +13,7 @@ from typing import Any
 
 from gradmux.orchestrator.backends import FleetPlan, Place, find_backend
 from gradmux.orchestrator.fleets.calling import MakesRequests, WorkerFleet
+from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.record import Header
 from gradmux.orchestrator.runs.budget import Budget
 from gradmux.orchestrator.runs.checkpoints import Checkpoint
@@ -131,7 +132,7 @@ class Assembly:
             seed=config.training.seed,
             wait={"policy": config.scheme.wait, **asdict(wait_policy(config.scheme))},
             limits=asdict(limits(config)),
-            first=plan.first,
+            first=plan.first if isinstance(plan, JobPlan) else 0,
             epoch=self.life.epoch,
             names=tuple(model.name for model in self.prepared.models),
             created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -21,7 +21,7 @@ from gradmux.orchestrator.auto import AUTO, Choice
 from gradmux.orchestrator.backends import find_backend
 from gradmux.orchestrator.config import JobConfig, ModelConfig
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.rehearsal import rehearse_plugin
 from gradmux.orchestrator.rounds import Rounds
@@ -53,7 +53,7 @@ class Prepared:
     params: Params
     """of the scheme, complete"""
     models: tuple[ModelPlan, ...]
-    plan: JobPlan
+    plan: Plan
     train: Dataset
     eval: Dataset | None
     order: BatchOrder
@@ -66,12 +66,12 @@ class Prepared:
         """What the scheme is built for."""
         return Context(
             workers=self.config.cluster.most_workers,
-            jobs=self.plan.jobs,
+            jobs=self.plan.most_jobs,
             models=self.plan.models,
             seed=self.config.training.seed,
             concurrency=self.config.cluster.concurrency,
             samples=self.config.data.batch_size,
-            rates=learning_rates([self.models[self.plan.model(job)] for job in range(self.plan.models)]),
+            rates=self._rates(),
             distances=distances,
         )
 
@@ -80,12 +80,18 @@ class Prepared:
         """Of the registry."""
         return UNCODED if self.auto else self.config.scheme.name
 
+    def _rates(self) -> tuple[float, ...]:
+        """Of the models in turn; an open plan has no turns."""
+        if isinstance(self.plan, OpenPlan):
+            return ()
+        return learning_rates([self.models[self.plan.model(job)] for job in range(self.plan.models)])
+
     @property
     def auto(self) -> bool:
         """Is the scheme still to be chosen? Until then the job is an uncoded one."""
         return self.config.scheme.name == AUTO
 
-    def under(self, choice: Choice, plan: JobPlan) -> Prepared:
+    def under(self, choice: Choice, plan: Plan) -> Prepared:
         """The part `plan` of the job under the scheme that was chosen for it."""
         scheme = self.config.scheme.model_copy(update={"name": choice.scheme, "max_load": None})
         cluster = self.config.cluster.model_copy(update={"workers": choice.workers})

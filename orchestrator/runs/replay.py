@@ -18,7 +18,7 @@ from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.distances import RecordedDistances, ReplayedDistances
 from gradmux.orchestrator.errors import ConfigError, GradmuxError
 from gradmux.orchestrator.fleets.replay_fleet import ReplayFleet
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import OpenPlan, Plan
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
@@ -171,23 +171,23 @@ def _play(stretch: _Stretch, config: JobConfig) -> tuple[list[RoundLine | EndLin
 class _Watching(NoTrainer):
     """No models; how far they have begun."""
 
-    def __init__(self, plan: JobPlan) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._plan, self.furthest = plan, -1
 
     def publish(self, job: int) -> None:
         self.furthest = max(self.furthest, self._plan.step(job))
 
 
-def _scheme(header: Header, plan: JobPlan, config: JobConfig, distances: RecordedDistances) -> Scheme:
+def _scheme(header: Header, plan: Plan, config: JobConfig, distances: RecordedDistances) -> Scheme:
     plans = model_plans(config, Materials())
     context = Context(
         workers=int(header.extra.get(AUTO, {}).get("workers", config.cluster.most_workers)),
-        jobs=plan.jobs,
+        jobs=plan.most_jobs,
         models=plan.models,
         seed=header.seed,
         concurrency=config.cluster.concurrency,
         samples=config.data.batch_size,
-        rates=learning_rates([plans[plan.model(job)] for job in range(plan.models)]),
+        rates=() if isinstance(plan, OpenPlan) else learning_rates([plans[plan.model(j)] for j in range(plan.models)]),
         distances=distances,
     )
     return build_scheme(header.scheme, header.params, context)

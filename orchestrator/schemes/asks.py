@@ -39,7 +39,20 @@ class Stretches(Protocol):
     """A scheme whose jobs may have several steps of one model, which a worker makes in a row (open plans alone)."""
 
     def stretch(self, model: int, left: int) -> int:
-        """K, how many steps the job has that begins now, of `left` that its model still has to make; 1 or more."""
+        """K, how many steps the job has that begins now, of `left` that it may have; 1 or more. `assign` is next."""
+        ...
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """A scheme that says how long a round may be without what it waits for before that is invoked once more.
+
+    For rounds that end with their first answer: what is late compared to that comes too late. A policy in the run's
+    limits goes before it.
+    """
+
+    def patience_s(self, t: int) -> float | None:
+        """Seconds from the dispatch of round t; asked again after each event. None: not known yet, or never."""
         ...
 
 
@@ -83,8 +96,9 @@ class Call(NamedTuple):
 class Following(Protocol):
     """A scheme that follows the delays: it hears when each invocation began and ended, and sizes its rounds by that.
 
-    Its rounds differ in size, so a dispatch that does not fit goes out in pieces as capacity becomes free. Times are
-    those of events, seconds of the fleet's clock: the same record gives the same decisions.
+    Its rounds differ in size, so a dispatch that does not fit goes out in pieces as capacity becomes free, unless it
+    has an attribute `splits` that is False. Times are those of events, seconds of the fleet's clock: the same record
+    gives the same decisions.
     """
 
     def began(self, call: Call, at_s: float) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from gradmux.orchestrator.errors import GradmuxError, SchemeFault, raised_at
-from gradmux.orchestrator.schemes.asks import Adds, BacksUp, Call, Following, Place, Stretches
+from gradmux.orchestrator.schemes.asks import Adds, BacksUp, Call, Following, Patient, Place, Stretches
 from gradmux.orchestrator.schemes.rows import Product, Rows, amplification
 from gradmux.orchestrator.schemes.scheme import (
     MAX_RESIDUAL,
@@ -61,7 +61,9 @@ class Checked:
         self._places: dict[int, dict[int, Key]] = {}
         """job -> index -> the result that stands there"""
         self.follows = isinstance(scheme, Following)
+        self.splits = self.follows and bool(getattr(scheme, "splits", True))
         self._stretches = scheme if isinstance(scheme, Stretches) else None
+        self._patient = scheme if isinstance(scheme, Patient) else None
         self._placing = scheme.place if isinstance(scheme, Adds) and scheme.adds else None
         self.adds = self._placing is not None
         self.backup = self._guard("backup", lambda: scheme.backup if isinstance(scheme, BacksUp) else None)
@@ -104,6 +106,20 @@ class Checked:
         if type(steps) is not int or steps < 1:
             self._fault(f"model {model}", f"stretch must be a whole number of steps, 1 or more, got {steps!r}")
         return steps
+
+    def patience_s(self, t: int) -> float | None:
+        """How long round t may last before what it waits for is invoked once more; None: by no such rule."""
+        asked = self._patient
+        if asked is None:
+            return None
+        limit_s = self._guard(f"patience_s({t})", lambda: asked.patience_s(t), round_=t)
+        try:
+            limit_s = None if limit_s is None else number(limit_s, "patience_s")
+        except Mistake as mistake:
+            self._fault(f"round {t}", str(mistake))
+        if limit_s is not None and limit_s < 0:
+            self._fault(f"round {t}", f"patience_s is {limit_s:g}, but must not be negative")
+        return limit_s
 
     def heard(self, key: Key) -> None:
         """The result has arrived."""

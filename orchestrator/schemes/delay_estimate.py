@@ -126,7 +126,7 @@ class DelayEstimate:
     def delays(self) -> Delays:
         """The estimate now. Needs `ready`."""
         known, running = np.array(self._known), np.array(list(self._running.values())).reshape(-1, 2)
-        slope_s = self._slope_s = _slope(np.array(self._medians))
+        slope_s = self._slope_s = slope_of(np.array(self._medians))
         ended_s = known[:, 1] - slope_s * known[:, 0]
         age_s = self._now_s - running[:, 1] - slope_s * running[:, 0]
         times_s, survival = kaplan_meier(np.maximum(ended_s, LEAST_S), age_s)
@@ -134,7 +134,7 @@ class DelayEstimate:
         return Delays(times_s[kept], survival[kept], slope_s)
 
 
-def _slope(medians: FloatArray) -> float:
+def slope_of(medians: FloatArray) -> float:
     """Least squares through (load, median delay), one point per round, less its standard error: no slope unless seen.
 
     Rounds differ more than their medians err, hence one point each.

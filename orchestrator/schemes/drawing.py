@@ -14,6 +14,9 @@ from enum import StrEnum
 from gradmux.orchestrator.schemes.checked import Checked
 from gradmux.orchestrator.schemes.scheme import Context, Key, Sample, Scheme, Task
 
+FAR = 1_000_000
+"""steps that the models of a sample have before them"""
+
 
 class State(StrEnum):
     """What became of a task in its own round."""
@@ -68,13 +71,16 @@ class Drawing:
     rounds: tuple[DrawnRound, ...]
     lazy: bool
     """True: who was asked follows from made-up distances"""
+    steps: int = 1
+    """of its model that each job has, made in a row by every worker that has it"""
 
 
 def draw(scheme: Scheme, sample: Sample) -> Drawing:
     """Plays `scheme`, which was built for `context_of(sample)`, as the sample says. Raises: SchemeFault."""
     scheme = Checked.of(scheme)
+    steps = scheme.stretch(0, FAR)
     rounds = tuple(_play(scheme, sample, t) for t in range(min(sample.rounds, scheme.rounds)))
-    return Drawing(sample, scheme.workers, tuple(scheme.chunk_sizes.tolist()), rounds, scheme.reuses_results)
+    return Drawing(sample, scheme.workers, tuple(scheme.chunk_sizes.tolist()), rounds, scheme.reuses_results, steps)
 
 
 def context_of(sample: Sample) -> Context:

@@ -25,6 +25,7 @@ from gradmux.orchestrator.schemes import (
     pipeline,
     pipeline_auto,
     selective_repeat,
+    stretch,
     uncoded,
 )
 from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, SchemeInfo
@@ -44,6 +45,7 @@ REGISTRY: dict[str, SchemeInfo] = {
         multiplexed.INFO,
         pipeline.INFO,
         pipeline_auto.INFO,
+        stretch.INFO,
         grouping.INFO,
         *lazy_family.INFOS,
     )

@@ -317,6 +317,8 @@ class SchemeInfo:
     """A worked example small enough to do by hand."""
     sample: Sample | None = None
     """what to draw of it"""
+    stretches: bool = False
+    """True: its jobs may have several steps (`asks.Stretches`), and are chosen as they are dispatched"""
 
 
 SchemeTable: TypeAlias = Sequence[SchemeInfo]

@@ -35,6 +35,7 @@ def _legend(drawing: Drawing) -> list[str]:
     seen = {drawn_task.state for each in drawing.rounds for drawn_task in each.tasks}
     marks = [text for state, text in LEGEND.items() if state in seen]
     marks += [MADE_UP] if drawing.lazy else []
+    marks += [f"a job is {drawing.steps} steps of its model in a row"] if drawing.steps > 1 else []
     chunks = len(drawing.chunk_sizes)
     whole = "g0: gradient of the whole batch"
     parts = whole if chunks == 1 else f"g0..g{chunks - 1}: gradients of {_sizes(drawing.chunk_sizes)} of the batch"

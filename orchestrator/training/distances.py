@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import Plan
 from gradmux.orchestrator.ports import StepResult
 from gradmux.orchestrator.schemes.scheme import Key
 from gradmux.orchestrator.training.dataset import Array
@@ -30,7 +30,7 @@ class HoldsResults(Protocol):
 class DistanceTrainer:
     """Distances are squared Euclidean norms, computed in float64; gradients are sums over samples."""
 
-    def __init__(self, trainer: TorchTrainer, plan: JobPlan, held: HoldsResults) -> None:
+    def __init__(self, trainer: TorchTrainer, plan: Plan, held: HoldsResults) -> None:
         """`held`: the results that the loop still holds (`orchestrator/held.py`)."""
         self._trainer, self._plan, self._held = trainer, plan, held
         self._starts: dict[int, Array] = {}

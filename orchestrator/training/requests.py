@@ -19,7 +19,7 @@ from gradmux.lambda_worker.contract import MAX_REPLY_BYTES, Order, ReplyMode, Re
 from gradmux.lambda_worker.gradient import mixed
 from gradmux.lambda_worker.messages import Dtype, Mode
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import Plan
 from gradmux.orchestrator.ports import Invocation
 from gradmux.orchestrator.schemes import scheme
 from gradmux.orchestrator.store import Keys
@@ -76,7 +76,7 @@ def wire_dtype(dtypes: Iterable[str], *, binary: bool, half: bool = False) -> st
 class RequestBuilder:
     """Makes requests; called for every attempt of every invocation."""
 
-    def __init__(self, materials: RunMaterials, jobs: JobPlan, chunk_sizes: NDArray[np.float64]) -> None:
+    def __init__(self, materials: RunMaterials, jobs: Plan, chunk_sizes: NDArray[np.float64]) -> None:
         """`chunk_sizes` are the scheme's, (chunks,) fractions of a batch."""
         self._run, self._jobs = materials, jobs
         self._plans = [_plan_of(order, chunk_sizes, materials.pass_rows) for order in materials.orders]

@@ -23,7 +23,7 @@ from gradmux.lambda_worker.norms import training_norms
 from gradmux.lambda_worker.step import StepError
 from gradmux.lambda_worker.structure import forward
 from gradmux.orchestrator.errors import Diverged, GradmuxError
-from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.jobs import Plan
 from gradmux.orchestrator.ports import ModelState, StepResult, Store
 from gradmux.orchestrator.store import Keys, put_once
 from gradmux.orchestrator.training.checkpoint import load_state, save_state
@@ -54,12 +54,12 @@ class Evaluation:
 
 
 class TorchTrainer:
-    """Models side by side; `job` is counted as in the JobPlan."""
+    """Models side by side; `job` is counted as in the plan."""
 
     def __init__(
         self,
         plans: Sequence[ModelPlan],
-        jobs: JobPlan,
+        jobs: Plan,
         *,
         store: Store,
         keys: Keys,
@@ -109,7 +109,7 @@ class TorchTrainer:
         contents = [encode_spec(make_spec(trained.plan)) for trained in self._trained]
         return [put_once(self._store, Keys.model_spec(content), content) for content in contents]
 
-    def begin(self, jobs: JobPlan) -> None:
+    def begin(self, jobs: Plan) -> None:
         """From now on jobs are counted as in `jobs`; none of those before may be in flight."""
         for job in list(self._snapshots):
             self.retire(job)

@@ -18,19 +18,24 @@ from gradmux.orchestrator.tune.options import TuneOptions
 def cost_usd(batch: Batch, played: Played, options: TuneOptions) -> FloatArray:
     """(columns,) dollars for all jobs."""
     reads = played.invocations * _jobs_per_invocation(batch)
-    return np.asarray(usd(played.billed_s, played.invocations, reads, options), dtype=np.float64)
+    puts = played.invocations.astype(np.float64) if batch.scheme == "stretch" else None  # each copy puts its state
+    return np.asarray(usd(played.billed_s, played.invocations, reads, options, puts), dtype=np.float64)
 
 
 def usd(
-    billed_s: FloatArray | float, invocations: IntArray | int, reads: FloatArray | float, options: TuneOptions
+    billed_s: FloatArray | float,
+    invocations: IntArray | int,
+    reads: FloatArray | float,
+    options: TuneOptions,
+    puts: FloatArray | None = None,
 ) -> FloatArray | float:
-    """Dollars for all jobs; `reads`: snapshots that invocations read from S3."""
+    """Dollars for all jobs; `reads`: snapshots that invocations read from S3; `puts`: of them, None: one a job."""
     prices = options.prices
     gb_s = billed_s * (options.memory_mb / 1024)
     return (
         gb_s * prices.gb_s
         + invocations / REQUESTS * prices.million_requests
-        + options.jobs / OBJECTS * prices.thousand_puts
+        + (options.jobs if puts is None else puts) / OBJECTS * prices.thousand_puts
         + reads / OBJECTS * prices.thousand_gets
     )
 

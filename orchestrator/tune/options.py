@@ -14,7 +14,7 @@ from gradmux.orchestrator.prices import PRICES, Prices
 
 FITTING = "pipeline-auto"
 """the scheme that fits itself to the delays: played by the loop, not evaluated"""
-SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline", FITTING)
+SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline", "stretch", FITTING)
 """exact schemes; approximate and lazy ones change what is learned, not only when"""
 Objective = Literal["time", "cost"]
 

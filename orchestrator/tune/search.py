@@ -21,6 +21,8 @@ from gradmux.orchestrator.tune.options import FITTING, TuneOptions
 STEPS = {"pipeline": 0.125, "sr-sgc": 1.0, "m-sgc": 1.0}
 """n grows by this share at most; the sequential schemes, which take longest to evaluate, double it"""
 OTHER_STEPS = 0.5
+MOST_COPIES = 6
+"""of a stretch: each is the work of a whole machine"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +76,12 @@ def batches(material: Material, options: TuneOptions) -> list[Batch]:
         if scheme != FITTING and not (by_mu and scheme == "backup")
         for workers in workers_for(scheme, material, options)
         for batch in grids.for_tuning(
-            scheme, workers, models=options.models, max_load=options.max_load or workers, by_mu=by_mu
+            scheme,
+            workers,
+            models=options.models,
+            max_load=options.max_load or workers,
+            by_mu=by_mu,
+            steps=-(-options.jobs // options.models),
         )
     ]
     for batch in found:
@@ -95,6 +102,9 @@ def workers_for(scheme: str, material: Material, options: TuneOptions) -> list[i
     if options.workers is not None:
         return sorted(set(options.workers))
     most = min(material.concurrency, material.columns)
+    if scheme == "stretch":
+        bounds = (MOST_COPIES, most, options.max_load or MOST_COPIES)
+        return list(range(1, int(min(bounds)) + 1))
     found = {*grids.steps(most, STEPS.get(scheme, OTHER_STEPS)), most}
     if scheme == "pipeline":
         shares = (material.concurrency // jobs for jobs in range(1, 2 * options.models + 1))

@@ -13,7 +13,8 @@ from gradmux.orchestrator.policies import Earliest, Limits, Mu
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
 
-SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline")
+SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline", "stretch")
+OVERLAPPING = ("pipeline", "stretch")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Case:
         load = None if batch.loads is None else float(batch.loads[column])
         options = SimulationOptions(
             jobs=setting.jobs,
-            models=setting.models if batch.scheme == "pipeline" else None,
+            models=setting.models if batch.scheme in OVERLAPPING else None,
             wait=setting.wait,
             limits=setting.limits,
             load=replace(setting.load, load=load),
@@ -80,6 +81,9 @@ def batches(draw: st.DrawFn, scheme: str, workers: int) -> Batch:
         return Batch(scheme, workers, {"share": share, "mu": slack}, size)
     if scheme == "pipeline":
         values = {"per_job": np.full(size, workers), "stragglers": each(0, workers - 1)}
+        return Batch(scheme, workers, values, size)
+    if scheme == "stretch":
+        values = {"copies": np.full(size, workers), "steps": each(1, 7), "quantile": np.ones(size)}
         return Batch(scheme, workers, values, size)
     burst, times = each(1, 3), each(1, 3)
     if scheme == "sr-sgc":

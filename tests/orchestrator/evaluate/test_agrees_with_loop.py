@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gradmux.orchestrator.evaluate import Evaluator
 from gradmux.orchestrator.simulate import Simulation
-from tests.orchestrator.evaluate.cases import SCHEMES, Case, cases
+from tests.orchestrator.evaluate.cases import OVERLAPPING, SCHEMES, Case, cases
 
 
 def durations_by_job(simulation: Simulation) -> list[float]:
@@ -29,7 +29,7 @@ def test_every_round_of_every_parameter_set(scheme: str, data: st.DataObject) ->
     assert played.peak is not None
     for column in range(case.batch.size):
         loop = case.simulated(column)
-        durations = durations_by_job(loop) if scheme == "pipeline" else list(loop.durations)
+        durations = durations_by_job(loop) if scheme in OVERLAPPING else list(loop.durations)
         padded = np.pad(durations, (0, len(played.durations_s) - len(durations)))
         np.testing.assert_allclose(played.durations_s[:, column], padded, rtol=0, atol=1e-9)
         assert played.total_s[column] == pytest.approx(loop.total_s, abs=1e-9)

@@ -152,6 +152,13 @@ def _pipeline(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def _stretch(draw: st.DrawFn) -> Case:
+    copies = draw(st.integers(1, 5))
+    params: Values = {"copies": copies, "steps": draw(st.integers(1, 5))}
+    return Case("stretch", copies, draw(st.integers(1, 6)), params, models=2)
+
+
+@st.composite
 def _auto(draw: st.DrawFn) -> Case:
     workers, jobs, seed = draw(st.integers(1, 8)), draw(st.integers(1, 20)), draw(st.integers(0, 3))
     return Case("pipeline-auto", workers, jobs, models=2, concurrency=2 * workers, seed=seed)
@@ -187,6 +194,7 @@ CASES: Mapping[str, st.SearchStrategy[Case]] = {
     "m-sgc": _sequential("m-sgc"),
     "pipeline": _pipeline(),
     "pipeline-auto": _auto(),
+    "stretch": _stretch(),
     "grouping": _counted("grouping", "groups"),
     **{name: _lazy(name) for name in ("lag-ps", "lag-wk", "g-lag", "lagc")},
 }

@@ -55,6 +55,8 @@ def settings_of(draw: st.DrawFn, name: str, max_workers: int = 9) -> Setting:
         params |= {"private": draw(st.integers(0, 2))} if name == "gc-partial" else {}
     elif name == "pipeline":
         params = {"per_job": workers, "stragglers": draw(st.integers(0, workers - 1))}
+    elif name == "stretch":
+        params = {"copies": workers, "steps": draw(st.integers(1, 5))}
     elif name == "grouping":
         params = {"groups": draw(st.integers(1, workers))}
     elif name in ("sr-sgc", "m-sgc"):
@@ -67,7 +69,7 @@ def settings_of(draw: st.DrawFn, name: str, max_workers: int = 9) -> Setting:
 
 
 WITH_CODE = ("gc", "gc-partial", "sr-sgc", "m-sgc")
-NAMES = (*WITH_CODE, "uncoded", "backup", "grouping", "pipeline", "pipeline-auto")
+NAMES = (*WITH_CODE, "uncoded", "backup", "grouping", "pipeline", "pipeline-auto", "stretch")
 ANY_SCHEME = st.sampled_from(NAMES).flatmap(settings_of).filter(Setting.exists)
 MODEL_NAMES = st.sampled_from(MODELS)
 
