@@ -44,8 +44,8 @@ class ClusterConfig(Section):
     attempts: Annotated[int, Field(ge=1)] = 3
     """tries per worker and round, failures and backups together"""
     memory_mb: Annotated[int, Field(ge=128)] = 2048
-    """MB that a worker has, on AWS and the emulator at most 10,240: the emulator ends one that takes more; what a
-    function on AWS has is said when it is deployed, and a difference is warned of"""
+    """MB that a worker has, and a thread for each 1,769 of them; on AWS and the emulator at most 10,240: the emulator
+    ends one that takes more; what a function on AWS has is said when it is deployed, and a difference is warned of"""
     timeout_s: Annotated[float, Field(ge=1)] = 60
     """seconds that an invocation may take, on AWS and the emulator at most 900: the emulator ends it then; on AWS give
     the function's own timeout, since a call that is silent for longer is given up"""

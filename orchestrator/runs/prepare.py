@@ -236,6 +236,8 @@ def _try_models(prepared: Prepared) -> None:
     """Builds each model, tries it on a few rows and packs it for workers."""
     trial = TorchTrainer(prepared.models, prepared.plan, store=MemoryStore(), keys=Keys("trial"))
     trial.check(prepared.train, prepared.eval)
+    if prepared.scheme().reuses_results:
+        trial.require_steady_counts(prepared.config.scheme.name)
     trial.put_specs()
     require_memory((trial.module(index) for index in range(prepared.plan.models)), prepared.config.cluster.memory_mb)
     trial.rehearse(prepared.plan.steps)

@@ -22,7 +22,7 @@ from gradmux.lambda_worker.models import Model, encode_spec
 from gradmux.lambda_worker.norms import training_norms
 from gradmux.lambda_worker.step import StepError
 from gradmux.lambda_worker.structure import forward
-from gradmux.orchestrator.errors import Diverged, GradmuxError
+from gradmux.orchestrator.errors import ConfigError, Diverged, GradmuxError
 from gradmux.orchestrator.jobs import Plan
 from gradmux.orchestrator.ports import ModelState, StepResult, Store
 from gradmux.orchestrator.store import Keys, put_once
@@ -91,6 +91,18 @@ class TorchTrainer:
             try_training(trained, dataset)
             if evaluation is not None:
                 try_evaluation(trained, evaluation)
+
+    def require_steady_counts(self, scheme: str) -> None:
+        """For a scheme that reuses gradients, after `check`.
+
+        Raises: ConfigError for a loss whose count may differ between two steps on the same rows.
+        """
+        for trained in self._trained:
+            if not trained.model.loss.counts_by_target:
+                raise ConfigError(
+                    f"{scheme} reuses gradients, so every step must divide by the same count, but the loss of model "
+                    f"{trained.plan.name!r} returns (sum, count): return one value a row, or use another scheme"
+                )
 
     def rehearse(self, steps: int) -> None:
         """Plays so many steps of optimizer and scheduler without a gradient that means anything: for trials alone, as

@@ -247,6 +247,18 @@ def test_models_are_tried_before_anything_is_invoked(tmp_path: Path) -> None:
         run.trainer.check(make_dataset(features=5))
 
 
+def test_a_count_that_a_lazy_scheme_cannot_rely_on_is_found_out(tmp_path: Path) -> None:
+    def pair(output: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return nn.functional.cross_entropy(output, target, reduction="sum"), len(target)
+
+    steady, other = (Run([plan(loss=loss)], tmp_path) for loss in ("cross_entropy", pair))
+    for run in (steady, other):
+        run.trainer.check(run.dataset)
+    steady.trainer.require_steady_counts("lag-wk")
+    with pytest.raises(ConfigError, match=r"lag-wk reuses gradients.*model 'm' returns \(sum, count\)"):
+        other.trainer.require_steady_counts("lag-wk")
+
+
 def test_a_loss_that_is_a_mean_is_found_out(tmp_path: Path) -> None:
     run = Run([plan(loss=mean_loss)], tmp_path)
     with pytest.raises(ConfigError, match="returns a mean over the rows"):
