@@ -10,7 +10,8 @@ from obstore.store import S3Store as ObstoreS3
 from gradmux.orchestrator.strangers import is_page, told_of
 
 MULTIPART_BYTES = 64 << 20
-PART_BYTES = 16 << 20
+PART_BYTES, PARTS = 5 << 20, 4
+"""of a large object: what is copied of it at any instant"""
 PIECE_BYTES = 1 << 20
 
 
@@ -25,7 +26,8 @@ class ObstoreRequests:
         self._client = client
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        obstore.put(self._client, key, data, use_multipart=len(data) > MULTIPART_BYTES, chunk_size=PART_BYTES)
+        multipart = len(data) > MULTIPART_BYTES
+        obstore.put(self._client, key, data, use_multipart=multipart, chunk_size=PART_BYTES, max_concurrency=PARTS)
 
     def create(self, key: str, data: bytes) -> None:
         """Raises AlreadyExistsError."""

@@ -29,6 +29,41 @@ def test_put_writes_a_file_that_jobs_can_name(gradmux: Gradmux, tmp_path: Path) 
     assert loaded.y.tolist() == [0, 1, 1]
 
 
+def test_put_packs_a_folder_that_jobs_can_name(gradmux: Gradmux, tmp_path: Path) -> None:
+    ran = gradmux("data", "put", "digits:test", tmp_path / "set")
+    assert ran.code == 0
+    packed = load_dataset(str(tmp_path / "set"))
+    assert packed.digest == load_dataset("digits:test").digest
+    assert gradmux("data", "show", tmp_path / "set", "--json").document["rows"] == 360
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "set" / "shards").iterdir()}
+    assert gradmux("data", "put", "digits:test", tmp_path / "set").code == 0
+    assert {file: file.stat().st_mtime_ns for file in before} == before, "what is there is not written again"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine")
+    refused = gradmux("data", "put", "digits:test", tmp_path / "other")
+    assert (refused.code, "is a folder with other files in it" in refused.err) == (2, True)
+
+
+def test_what_is_declared_is_told(gradmux: Gradmux, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,c,w\n1,2,0,1\n3,4,1,0.5\n")
+    types = 'types={a="float32", b="int64", c="int64", w="float32"}'
+    ran = gradmux(
+        "data",
+        "show",
+        tmp_path / "t.csv",
+        "--json",
+        *("--set", types),
+        *("--set", 'inputs={l="a", r="b"}'),
+        *("--set", "targets=c"),
+        *("--set", "weights=w"),
+    )
+    assert ran.document["columns"] == ["x.l", "x.r", "y", "w"]
+    assert ran.document["taken"] == "x.l from a, x.r from b, y from c"
+    assert ran.document["x.r"] == {"shape": [], "dtype": "int64", "bytes": 16}
+    wrong = gradmux("data", "show", tmp_path / "t.csv", "--set", "input=a")
+    assert (wrong.code, "input" in wrong.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -169,6 +169,12 @@ def test_two_models_of_one_name_are_refused() -> None:
     assert "the name 'a' occurs twice" in refusal(MINIMAL + '[[models]]\nname = "a"\nfactory = "m:f"\n')[0]
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    """Some editors begin a file with U+FEFF."""
+    (tmp_path / "job.toml").write_text(MINIMAL, encoding="utf-8-sig")
+    assert load_job(tmp_path / "job.toml").data.batch_size == 64
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"name = ", "is not valid TOML"), (b"\xff", "is not UTF-8 text")],
