@@ -16,7 +16,7 @@ import click
 
 from gradmux.cli.options import HELP, Settings, common_options
 from gradmux.cli.output import Lasting, report_error
-from gradmux.cli.streams import Checked, spell_otherwise
+from gradmux.cli.streams import Checked, fill_standard_streams, spell_otherwise
 from gradmux.orchestrator.errors import GradmuxError, SchemeFault
 
 COMMANDS = (
@@ -141,6 +141,7 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """The console script. SIGTERM unwinds like an exception, so that no process of ours stays behind."""
+    fill_standard_streams()
     spell_otherwise(sys.stdout, sys.stderr)
     sys.stdout = cast(TextIO, Checked(sys.stdout))
     sys.stderr = cast(TextIO, Lasting(sys.stderr))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import errno
 import os
+import sys
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import IO, Any
@@ -30,6 +31,23 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     spelled = error.object[error.start : error.end].translate(ASCII)
     return spelled.encode("ascii", "replace").decode(), error.end
+
+
+def fill_standard_streams() -> None:
+    """Opens nothing in the place of standard streams that are closed (`2>&-`), so that no file or socket takes it.
+
+    What is written there is lost, as it was meant to be; the command goes on.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def spell_otherwise(*streams: Any) -> None:

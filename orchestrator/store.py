@@ -319,7 +319,7 @@ class S3Store:
         except CredentialTrouble as error:
             raise StoreUnavailable(str(error)) from error
         except NotS3 as error:
-            raise StoreUnavailable(f"bucket {self.bucket} at {self.endpoint.url}: {error}") from error
+            raise PreflightError(f"bucket {self.bucket} at {self.endpoint.url}: {error}") from error
         except (BaseError, BotoCoreError, ClientError, ResponseParserError) as error:
             trouble = error
         cause = self._cause(key, trouble)
@@ -368,7 +368,7 @@ class S3Store:
                 return StoreUnavailable(f"{where}: {cause.told()}")
             return PreflightError(f"{where}: {key} refused: {cause.told()}")
         if cause:
-            return StoreUnavailable(f"{where}: {cause}")
+            return PreflightError(f"{where}: {cause}")
         if PROVIDER in text:
             return StoreUnavailable(f"credentials cannot be renewed: {text.partition(PROVIDER)[2]}")
         if isinstance(error, PermissionDeniedError | UnauthenticatedError):
@@ -379,7 +379,7 @@ class S3Store:
         if "NoSuchBucket" in str(error):
             raise PreflightError(f"there is no bucket {self.bucket} at {self.endpoint.url}") from error
         if told := page_told(str(error)):
-            raise StoreUnavailable(f"bucket {self.bucket} at {self.endpoint.url}: {told}") from error
+            raise PreflightError(f"bucket {self.bucket} at {self.endpoint.url}: {told}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -45,11 +45,11 @@ def told_of(status: int, headers: Mapping[str, str], body: bytes | bytearray | m
     """A stranger's answer in one line: what came in the place of `expected`, and what to do."""
     if status == PROXY_WANTS_A_LOGIN:
         return "HTTP 407: the proxy wants a login: put it into HTTPS_PROXY (http://USER:PASSWORD@HOST:PORT)"
-    what = f"HTTP {status}" if status else "an answer"
+    what = f"HTTP {status}" if status else ""
     if place := headers.get("location", ""):
         what += f" to {place[:SHOWN]}"
     elif is_page(headers, body):
-        what += f" and a web page ({page_text(body)!r})"
+        what += f"{' and ' if what else ''}a web page ({page_text(body)!r})"
     elif words := page_text(body):
         what += f" ({words!r})"
     return f"{what} instead of {expected}: {GATEWAY if status >= SERVER_ERRORS else PORTAL}"
