@@ -41,6 +41,7 @@ COMMANDS = (
     "deploy",
     "destroy",
     "doctor",
+    "conform",
     "completion",
 )
 """In the order of `gradmux --help`; each names its file and the function in it."""

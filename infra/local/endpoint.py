@@ -9,12 +9,14 @@ import asyncio
 import base64
 import binascii
 import json
+import time
 import uuid
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import parse_qs, unquote, urlsplit
+from wsgiref.handlers import format_date_time
 
 from gradmux.infra.local import answers
 from gradmux.infra.local.admin import Admin
@@ -169,7 +171,8 @@ def client_context_of(header: str) -> bytes:
 
 def response_of(answer: Answer, request_id: str, version: str | None = None, log_result: str | None = None) -> Response:
     """The answer with the headers that AWS sends."""
-    headers = {"Content-Type": "application/json", "x-amzn-RequestId": request_id}
+    date = format_date_time(time.time())  # by which a client with a wrong clock sets it
+    headers = {"Date": date, "Content-Type": "application/json", "x-amzn-RequestId": request_id}
     if answer.error_name is not None:
         headers["x-amzn-ErrorType"] = answer.error_name
     elif version is not None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import botocore.session
+
 from gradmux.infra.aws.account import account_errors
 from gradmux.infra.aws.doctor import Needs, examine_account
 from gradmux.infra.aws.door import BotoDoor, Door
+from gradmux.infra.closed_session import closed_session
 from gradmux.infra.local import Emulator, EmulatorConfig, detached
 from gradmux.infra.local.backend import BUCKET, REGION, emulator_errors, start_emulator
 from gradmux.infra.local.launch import Started
@@ -42,3 +45,13 @@ def _closed_door(started: Started) -> Door:
     door = BotoDoor.closed(REGION, endpoints, secret.access_key, secret.secret_key)
     door.call("s3", "create_bucket", {"Bucket": BUCKET})
     return door
+
+
+@contextmanager
+def emulated() -> Iterator[tuple[botocore.session.Session, Started, str, str]]:
+    """An emulator of one's own: a session that knows nothing else, where it is, its function and its bucket."""
+    with emulator_errors(), Emulator(EmulatorConfig(warm=1)) as emulator:
+        started = emulator.started
+        _closed_door(started)
+        session = closed_session(REGION, started.secret.access_key, started.secret.secret_key)
+        yield session, started, emulator.config.function, BUCKET
