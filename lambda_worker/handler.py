@@ -24,14 +24,15 @@ from gradmux.lambda_worker.buffers import NonFiniteResult
 from gradmux.lambda_worker.cache import DiskCache
 from gradmux.lambda_worker.contract import parse_request, reply_json
 from gradmux.lambda_worker.errors import describe
-from gradmux.lambda_worker.keys import early_key, reply_key
-from gradmux.lambda_worker.messages import Reduction, Reply, Request, Result, Task
+from gradmux.lambda_worker.keys import early_key, kept_key, reply_key
+from gradmux.lambda_worker.messages import Reduction, Reply, Request, Result, Stretch, Task
 from gradmux.lambda_worker.objects import ObjectStore, StoreError
 from gradmux.lambda_worker.processor import pinned_kernels, thread_count
 from gradmux.lambda_worker.reduce import reduce_to_store
 from gradmux.lambda_worker.s3 import S3Objects, client
 from gradmux.lambda_worker.sandbox import Sandbox
 from gradmux.lambda_worker.spill import spill
+from gradmux.lambda_worker.stretch import Watch, answer_stretch, warm_stretch
 from gradmux.lambda_worker.tasks import Bench, Stopwatch, answer_task, warm_task
 
 __all__ = ["Worker", "handler"]
@@ -114,12 +115,24 @@ class Invocation:
 
     def _warm(self) -> list[Result]:
         """Only what failed: a worker that is warm has nothing to say."""
-        return [result for task in self._request.tasks if (result := warm_task(task, self._bench)) is not None]
+        tasks = [warm_task(task, self._bench) for task in self._request.tasks]
+        stretches = [warm_stretch(stretch, self._bench) for stretch in self._request.stretches]
+        return [result for result in (*tasks, *stretches) if result is not None]
 
     def _steps(self) -> list[Result]:
-        """The contract knows stretches, this worker does not compute them yet."""
-        untold = "NotImplementedError: this worker image makes single steps only"
-        return [Result(each.slot, each.job, "failed", error=untold) for each in self._request.stretches]
+        """Stretch after stretch."""
+        request, objects = self._request, self._objects
+        watch = Watch(self._sandbox, request.cancel, request.epoch)
+
+        def answer(stretch: Stretch) -> Result:
+            def keep(step: int, snapshot: bytes) -> str:
+                key = kept_key(request, stretch.slot, step, snapshot)
+                objects.put(key, snapshot)
+                return key
+
+            return answer_stretch(stretch, self._bench, watch, keep)
+
+        return [answer(stretch) for stretch in request.stretches]
 
     def _reduce(self) -> list[Result]:
         reduction = self._request.reduce

@@ -6,6 +6,8 @@ Knows no S3. Both sides import these from `contract.py`.
 
 from __future__ import annotations
 
+import hashlib
+
 from gradmux.lambda_worker.codec import ContractError
 from gradmux.lambda_worker.messages import Request
 
@@ -15,6 +17,16 @@ MAX_EPOCH_DIGITS = 18
 def result_key(request: Request, slot: int) -> str:
     """The S3 key of one spilled result. Two executions of one attempt write the same bytes there."""
     return f"{_stem(request)}/{slot}"
+
+
+def state_key(request: Request, slot: int, content: bytes | bytearray) -> str:
+    """The S3 key of the state that a stretch ends with: it names its content, so that the next one can name it."""
+    return f"{_stem(request)}/{slot}-{hashlib.sha256(content).hexdigest()}"
+
+
+def kept_key(request: Request, slot: int, step: int, content: bytes) -> str:
+    """The S3 key of the snapshot after a step of a stretch."""
+    return f"{_stem(request)}/{slot}-step{step}-{hashlib.sha256(content).hexdigest()}"
 
 
 def early_key(request: Request, message: int) -> str:

@@ -297,8 +297,8 @@ class Request(Message, frozen=True, tag_field="protocol", tag=PROTOCOL, omit_def
     def __post_init__(self) -> None:
         if (self.op == "reduce") != (self.reduce is not None):
             raise ContractError(f"reduce: must be given for op 'reduce' alone, the op is {self.op!r}")
-        if self.stretches and self.op != "steps":
-            raise ContractError(f"stretches: must be given for op 'steps' alone, the op is {self.op!r}")
+        if self.stretches and self.op not in ("steps", "warm"):
+            raise ContractError(f"stretches: must be given for op 'steps' or 'warm' alone, the op is {self.op!r}")
         if (self.tasks or self.stretches) and self.data is None:
             raise ContractError("data: tasks need a data manifest")
         slots = [each.slot for each in self.tasks] + [each.slot for each in self.stretches]

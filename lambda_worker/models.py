@@ -55,6 +55,10 @@ class ModelSpec:
     """Every pass is a forward of its own (`gradient.py`); False: a forward takes as many rows as a task gives it."""
     norms: Rule = "running"
     """How batch normalisation normalises: `norms.py`; "batch" takes fixed passes."""
+    recipe: bytes | None = None
+    """For workers that make steps: the cloudpickle of a function that returns the `recipe.Recipe`."""
+    idle: tuple[int, ...] = ()
+    """Parameters, by index, without part in the loss: `step.Stepper.idle`."""
 
 
 class _Pickled(Message, frozen=True):
@@ -73,12 +77,16 @@ class _Document(Message, frozen=True):
     seed: Natural = 0
     fixed: bool = False
     norms: Rule = "running"
+    recipe: _Pickled | None = None
+    idle: tuple[Natural, ...] = ()
 
 
 def encode_spec(spec: ModelSpec) -> bytes:
     """The spec as JSON with sorted keys: equal specs are equal bytes, so that its hash can be its key."""
     factory, loss = (each if isinstance(each, str) else _Pickled(to_raw(each)) for each in (spec.factory, spec.loss))
-    document = _Document(factory, spec.args, loss, spec.dtype, spec.seed, spec.fixed, spec.norms)  # type: ignore[arg-type]
+    recipe = None if spec.recipe is None else _Pickled(to_raw(spec.recipe))
+    dtype: Any = spec.dtype
+    document = _Document(factory, spec.args, loss, dtype, spec.seed, spec.fixed, spec.norms, recipe, spec.idle)
     return msgspec.json.encode(document, order="sorted")
 
 
@@ -86,7 +94,10 @@ def parse_spec(raw: bytes) -> ModelSpec:
     """The inverse of `encode_spec`. Raises ContractError."""
     document = decode(raw, _Document, "model spec")
     factory, loss = _code(document.factory, "factory"), _code(document.loss, "loss")
-    return ModelSpec(factory, document.args, loss, document.dtype, document.seed, document.fixed, document.norms)
+    plain = document.args, loss, document.dtype, document.seed, document.fixed, document.norms
+    recipe = None if document.recipe is None else _code(document.recipe, "recipe")
+    assert not isinstance(recipe, str)
+    return ModelSpec(factory, *plain, recipe, document.idle)
 
 
 def _code(code: str | _Pickled, name: str) -> str | bytes:
@@ -138,6 +149,10 @@ class Model:
         if self._before is not None and self._snapshot is not None:
             for buffer, before in zip(self._all, self._before, strict=True):
                 buffer.copy_(before)
+
+    def hold(self) -> None:
+        """What parameters and buffers are now is what the next passes start from."""
+        self._snapshot, self._before = torch.empty(0), [buffer.clone() for buffer in self._all]
 
     def changed_buffers(self) -> Tensor | None:
         """What a forward made of `buffers`, as float64 numbers, (b,); None when it has changed none.

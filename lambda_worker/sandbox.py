@@ -6,6 +6,7 @@ Knows the store and the caches, not requests or replies. Read `tasks.py` next.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -16,19 +17,47 @@ from gradmux.lambda_worker.digests import checked
 from gradmux.lambda_worker.keys import cancelled_epoch
 from gradmux.lambda_worker.layout import parse_manifest
 from gradmux.lambda_worker.messages import Order, Weights
-from gradmux.lambda_worker.models import Model, build, parse_spec
+from gradmux.lambda_worker.models import Model, ModelError, ModelSpec, build, parse_spec, resolve
 from gradmux.lambda_worker.objects import MissingObject, ObjectStore, StoreError
 from gradmux.lambda_worker.order import BatchOrder
+from gradmux.lambda_worker.step import Stepper
 
-__all__ = ["Sandbox"]
+__all__ = ["Sandbox", "Stepping"]
 
 CANCEL_CHECK_S = 2.0
 """Between two looks at a run's cancel marker."""
 MODELS = 16
 SNAPSHOTS = 8
 SNAPSHOT_BYTES = 256 * 2**20
+STEPPING_BYTES = 512 * 2**20
+"""Of models that are stepped here; there is always room for one."""
 DATASETS = 4
 ORDERS = 8
+
+
+@dataclass(slots=True)
+class Stepping:
+    """A model that is stepped here."""
+
+    model: Model
+    stepper: Stepper
+    at: str = ""
+    """SHA-256 of the state that it is in; empty: of none that is known"""
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> Stepping:
+        """Raises ModelError, RecipeError; the user's own exceptions pass through."""
+        if spec.recipe is None:
+            raise ModelError("the spec does not say how the model is stepped")
+        model = build(spec)
+        stepping = cls(model, Stepper(model, resolve(spec.recipe, "recipe")()))
+        stepping.stepper.idle = frozenset(spec.idle)
+        return stepping
+
+    @property
+    def size(self) -> int:
+        """Bytes, about: parameters, a gradient and two moments."""
+        return 4 * sum(parameter.nbytes for parameter in self.model.parameters)
 
 
 class Sandbox:
@@ -38,6 +67,9 @@ class Sandbox:
         self.objects = objects
         self._disk = disk
         self._models: MemoryCache[Model] = MemoryCache(MODELS)
+        self._stepping: MemoryCache[Stepping] = MemoryCache(MODELS, STEPPING_BYTES)
+        self._looked: dict[str, float] = {}
+        """key -> when it was looked for last; the newest alone"""
         self._snapshots: MemoryCache[Tensor] = MemoryCache(SNAPSHOTS, SNAPSHOT_BYTES)
         self._datasets: MemoryCache[Dataset] = MemoryCache(DATASETS)
         self._orders: MemoryCache[BatchOrder] = MemoryCache(ORDERS)
@@ -64,7 +96,28 @@ class Sandbox:
 
     def model(self, key: str) -> Model:
         """The model of a spec. The factory's exceptions pass through."""
-        return self._models.get(key, lambda: (build(parse_spec(self._read(key))), 0))
+        return self._models.get(key, lambda: (build(parse_spec(self.read(key))), 0))
+
+    def stepping(self, key: str) -> Stepping:
+        """The model of a spec, with what steps it, in the state that it was left in."""
+
+        def make() -> tuple[Stepping, int]:
+            made = Stepping.of(parse_spec(self.read(key)))
+            return made, made.size
+
+        return self._stepping.get(key, make)
+
+    def has_appeared(self, key: str, *, now: bool = False) -> bool:
+        """Is there an object under this key? Looked for every CANCEL_CHECK_S at most: no, until then."""
+        at = time.time()
+        if not now and 0 <= at - self._looked.setdefault(key, at) < CANCEL_CHECK_S:
+            return False
+        self._looked = {key: at}
+        try:
+            self.objects.get(key)
+        except (MissingObject, StoreError):
+            return False
+        return True
 
     def order(self, order: Order, data: str) -> BatchOrder:
         """The batches of a model on the data set of a manifest; it keeps what it has shuffled."""
@@ -84,15 +137,15 @@ class Sandbox:
         key = weights.key or ""
 
         def read() -> tuple[Tensor, int]:
-            raw = self._read(key)
+            raw = self.read(key)
             return flat.from_bytes(raw, dtype), len(raw)
 
         return self._snapshots.get((key, dtype), read)
 
     def dataset(self, key: str) -> Dataset:
         """The data set of a manifest."""
-        return self._datasets.get(key, lambda: (Dataset(parse_manifest(self._read(key)), self.objects, self._disk), 0))
+        return self._datasets.get(key, lambda: (Dataset(parse_manifest(self.read(key)), self.objects, self._disk), 0))
 
-    def _read(self, key: str) -> bytes:
+    def read(self, key: str) -> bytes:
         """An object whose key names its content. Raises DigestError when it holds other content."""
         return checked(key, self.objects.get(key))

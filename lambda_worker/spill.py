@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gradmux.lambda_worker.buffers import result_head
 from gradmux.lambda_worker.contract import encoded_size
 from gradmux.lambda_worker.errors import describe
-from gradmux.lambda_worker.keys import result_key
+from gradmux.lambda_worker.keys import result_key, state_key
 from gradmux.lambda_worker.messages import MAX_REPLY_BYTES, Reply, Request, Result
 from gradmux.lambda_worker.objects import ObjectStore, StoreError
 
@@ -49,7 +49,8 @@ def _next_to_move(reply: Reply, mode: str, limit: int) -> int | None:
 
 def _put(result: Result, request: Request, objects: ObjectStore) -> Result:
     assert result.buffer is not None
-    key = result_key(request, result.slot)
+    stretched = result.stretch is not None
+    key = state_key(request, result.slot, result.buffer) if stretched else result_key(request, result.slot)
     try:
         objects.put(key, bytes(result.buffer))
     except StoreError as error:

@@ -17,13 +17,13 @@ import numpy as np
 from gradmux.lambda_worker.buffers import NonFiniteResult, encode_result
 from gradmux.lambda_worker.errors import describe
 from gradmux.lambda_worker.gradient import Batch, CodedSum, coded_sum, mixed, squared_distance
-from gradmux.lambda_worker.messages import Result, Rows, Task, Term, Timing, Weights
+from gradmux.lambda_worker.messages import Order, Result, Rows, Task, Term, Timing, Weights
 from gradmux.lambda_worker.models import Model
 from gradmux.lambda_worker.order import RowIds
 from gradmux.lambda_worker.sandbox import Sandbox
 from gradmux.lambda_worker.structure import Values, mapped
 
-__all__ = ["Bench", "Stopwatch", "answer_task", "compute_task", "failed", "warm_task"]
+__all__ = ["Bench", "Stopwatch", "answer_task", "compute_task", "failed", "read_batches", "warm_task"]
 
 
 @dataclass(slots=True)
@@ -123,16 +123,22 @@ def _skipped(task: Task, coded: CodedSum, distance: float) -> Result:
 
 def _prepare(task: Task, terms: Sequence[Term], bench: Bench) -> tuple[Model, list[Batch]]:
     with bench.watch.reading():
-        model, order = bench.sandbox.model(task.model), bench.sandbox.order(task.order, bench.data)
-        dataset = bench.sandbox.dataset(bench.data)
-        batches = []
+        model = bench.sandbox.model(task.model)
+    return model, read_batches(model, bench, task.order, task.step, task.passes, terms)
+
+
+def read_batches(model: Model, bench: Bench, named: Order, step: int, count: int, terms: Sequence[Term]) -> list[Batch]:
+    """The rows of these of the `count` passes of a step, as the model's forwards take them."""
+    with bench.watch.reading():
+        order, dataset = bench.sandbox.order(named, bench.data), bench.sandbox.dataset(bench.data)
+        batches: list[Batch] = []
         for first, end, coefficient in terms:
             edges = range(first, end + 1) if model.fixed else (first, end)
-            passes = [order.rows_of(task.step, task.passes, *each) for each in pairwise(edges)]
-            inputs, target = dataset.read(_rows(passes), model.dtype, order.epoch(task.step))
+            passes = [order.rows_of(step, count, *each) for each in pairwise(edges)]
+            inputs, target = dataset.read(_rows(passes), model.dtype, order.epoch(step))
             cut = zip(edges, _parts(inputs, passes), _parts(target, passes), strict=False)
             batches += [Batch(x, y, coefficient, seed=number) for number, x, y in cut]
-    return model, batches
+    return batches
 
 
 def _rows(passes: Sequence[RowIds]) -> Rows:
