@@ -10,10 +10,10 @@ JOBS ?= $(shell echo $$(( ($$(nproc 2>/dev/null || echo 2) * 3 + 1) / 2 )))
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench soak docs clean
+.PHONY: help install demo test check format bench soak peers aws-test docs clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 install: $(STAMP) ## Set up .venv with everything (done by the other targets when needed)
 
@@ -42,6 +42,12 @@ bench: $(STAMP) ## Run the benchmarks: our figure beside the peer's, in one run
 
 soak: $(STAMP) ## Train for 20 minutes under all faults at once, killing and resuming; other lengths: ARGS="--minutes 5"
 	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+peers: $(STAMP) ## Try gradmux's assumptions on an S3 that is not ours (needs Node; says so where it is missing)
+	@$(BIN)/python -m scripts.peers
+
+aws-test: $(STAMP) ## Deploy into your AWS account, try everything, run a job, destroy: asks first, under 0.50 dollars
+	@$(BIN)/python -m scripts.aws_test
 
 docs: $(STAMP) ## Write docs/cli.md, schemes.md, job-file.md and adding-a-backend.md anew from help texts, registry, schema, example
 	@$(BIN)/python -m scripts.cli_docs
