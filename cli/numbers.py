@@ -24,3 +24,19 @@ class FiniteFloat(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
+
+
+class HourUsd(click.ParamType):
+    """V, what an hour of waiting is worth in US dollars: a number from 0 on, or `inf`."""
+
+    name = "usd|inf"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; infinity for `inf`. Fails (one line, exit code 2) for any other value."""
+        try:
+            usd = float(value)
+        except ValueError:
+            usd = math.nan
+        if not usd >= 0:
+            self.fail(f"{value!r} is no amount of dollars: give a number from 0 on, or inf.", param, ctx)
+        return usd

@@ -8,10 +8,11 @@ file is read and how its mistakes are told. Read next: `job_file.py`.
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 Scalar: TypeAlias = bool | int | float | str
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]*$", max_length=120)]
@@ -63,11 +64,25 @@ class ClusterConfig(Section):
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
     """US dollars: a run that has cost so much, at list prices, stops and can be resumed; what is in flight then comes
     on top"""
+    hour_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["inf"] = 10.0
+    """V, US dollars that an hour of waiting is worth to you: schemes are chosen and sized so that the bill plus V times
+    the time is least; 0: the cheapest, "inf": the fastest"""
+
+    @property
+    def waiting_usd(self) -> float:
+        """V as a number."""
+        return float(self.hour_usd)
 
     @property
     def most_workers(self) -> int:
         """n; for `auto` the most that one gradient may have."""
         return min(self.concurrency, AUTO_WORKERS) if self.workers == "auto" else self.workers
+
+    @field_validator("hour_usd", mode="before")
+    @classmethod
+    def _endless(cls, given: object) -> object:
+        """TOML has a number for it, JSON has none."""
+        return "inf" if given == math.inf else given
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

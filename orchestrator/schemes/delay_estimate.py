@@ -5,6 +5,9 @@ with different loads; the distribution of D is the Kaplan-Meier estimate, since 
 the slow are long before they answer. Workers that have been fast are ranked before those that have not: indices stay
 slow for many rounds on some platforms, and where they do not, no order is worse than another.
 
+What was measured elsewhere (`Expected`) is where the estimate begins: delays of others stand beside its own, the fewer
+the more there are of these, and the slope that was tried counts as one that is known to half of itself.
+
 Depends on the events alone, not on a clock, so that a replayed record gives the same estimates. Knows neither jobs nor
 codes. Source: Kaplan and Meier 1958. Read next: `sizing.py`, which chooses n and s by it.
 """
@@ -19,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmux.orchestrator.schemes.asks import Call
-from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.schemes.scheme import Expected, FloatArray
 
 WINDOW = 1024
 """delays that are remembered"""
@@ -35,6 +38,12 @@ LEAST_S = 1e-3
 """seconds; no delay without load is taken for less"""
 POINTS = 128
 """of the distribution that are kept"""
+OTHERS = 48
+"""delays of others that stand beside so many of its own"""
+DOUBT = 0.5
+"""standard error of a slope that was tried elsewhere, as a share of it"""
+CERTAIN_S = 1e-9
+"""no standard error of a slope is taken for less"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +80,10 @@ class _Count:
 class DelayEstimate:
     """Hears of invocations; answers `delays` and `ranked`."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, expected: Expected | None = None) -> None:
+        """`expected`: what to begin with."""
+        self._expected_s: FloatArray = np.sort(np.maximum(expected.delays_s if expected else (), LEAST_S))
+        self._tried_s = expected.slope_s if expected else None
         self._running: dict[Call, tuple[float, float]] = {}
         """load, start"""
         self._known: deque[tuple[float, float]] = deque(maxlen=WINDOW)
@@ -80,7 +92,7 @@ class DelayEstimate:
         """that have invocations in flight"""
         self._medians: deque[tuple[float, float]] = deque(maxlen=ROUNDS)
         """load, median delay of one round"""
-        self._slope_s = 0.0
+        self._slope_s = self._tried_s or 0.0
         self._now_s = 0.0
         self._sums: FloatArray = np.zeros(workers)
         self._counts: FloatArray = np.zeros(workers)
@@ -89,6 +101,16 @@ class DelayEstimate:
     @property
     def ready(self) -> bool:
         """Is enough known for an estimate?"""
+        return self.expects or self._seen_slope
+
+    @property
+    def expects(self) -> bool:
+        """Did it begin with delays of elsewhere?"""
+        return bool(self._expected_s.size)
+
+    @property
+    def _seen_slope(self) -> bool:
+        """Do the rounds tell a slope?"""
         return len(self._medians) >= FEWEST_ROUNDS and len({load for load, _ in self._medians}) > 1
 
     def began(self, call: Call, load: float, at_s: float) -> None:
@@ -125,25 +147,44 @@ class DelayEstimate:
 
     def delays(self) -> Delays:
         """The estimate now. Needs `ready`."""
-        known, running = np.array(self._known), np.array(list(self._running.values())).reshape(-1, 2)
-        slope_s = self._slope_s = slope_of(np.array(self._medians))
-        ended_s = known[:, 1] - slope_s * known[:, 0]
+        known = np.array(self._known).reshape(-1, 2)
+        running = np.array(list(self._running.values())).reshape(-1, 2)
+        slope_s = self._slope_s = self._slope()
+        ended_s = np.concatenate([known[:, 1] - slope_s * known[:, 0], self._others_s()])
         age_s = self._now_s - running[:, 1] - slope_s * running[:, 0]
         times_s, survival = kaplan_meier(np.maximum(ended_s, LEAST_S), age_s)
         kept = np.unique(np.linspace(0, len(times_s) - 1, POINTS).astype(np.intp))
         return Delays(times_s[kept], survival[kept], slope_s)
 
+    def _others_s(self) -> FloatArray:
+        """Those that stand beside its own."""
+        if not self._expected_s.size:
+            return self._expected_s
+        count = round(OTHERS * OTHERS / (OTHERS + len(self._known)))
+        places = (np.arange(count) + 0.5) * (self._expected_s.size / max(count, 1))
+        return self._expected_s[places.astype(np.intp)]
 
-def slope_of(medians: FloatArray) -> float:
+    def _slope(self) -> float:
+        """By the rounds; by what was tried, where they do not tell."""
+        if not self._seen_slope:
+            return self._tried_s or 0.0
+        return slope_of(np.array(self._medians), self._tried_s)
+
+
+def slope_of(medians: FloatArray, tried_s: float | None = None) -> float:
     """Least squares through (load, median delay), one point per round, less its standard error: no slope unless seen.
 
-    Rounds differ more than their medians err, hence one point each.
+    Rounds differ more than their medians err, hence one point each. A slope that was tried elsewhere takes the place of
+    none: both count by what they are sure of.
     """
     load, delay_s = medians[:, 0] - medians[:, 0].mean(), medians[:, 1] - medians[:, 1].mean()
-    slope_s = load @ delay_s / (load @ load)
+    slope_s = float(load @ delay_s / (load @ load))
     left_s = delay_s - slope_s * load
-    error_s = math.sqrt(left_s @ left_s / (len(medians) - 2) / (load @ load))
-    return max(0.0, float(slope_s) - error_s)
+    error_s = math.sqrt(left_s @ left_s / max(len(medians) - 2, 1) / (load @ load))
+    if not tried_s:
+        return max(0.0, slope_s - error_s)
+    seen, tried = max(error_s, CERTAIN_S) ** -2, (DOUBT * tried_s) ** -2
+    return max(0.0, (seen * slope_s + tried * tried_s) / (seen + tried))
 
 
 def kaplan_meier(ended_s: FloatArray, age_s: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,9 +1,14 @@
-"""`pipeline-auto`: the pipeline whose n and s follow the delays. Nothing to tune but how busy C may be.
+"""`pipeline-auto`: the pipeline whose n, G and K follow the delays. Nothing to tune but how busy C may be.
 
-Before each dispatch the scheme chooses n and G = n // (s+1) by what all invocations have taken so far, those still in
-flight included (`delay_estimate.py`, `sizing.py`). It begins with 3/4 of a model's share C/M and tries several G, for
-the slope; later every 32nd job tries a neighbour of the best G, so that the estimate stays fresh. G is a power of two
-up to C/M, so that every group holds a whole number of the batch's chunks.
+Before each dispatch the scheme chooses by what all invocations have taken so far, those still in flight included
+(`delay_estimate.py`), and by what time and calls are worth (`sizing.py`): n workers in G = n // (s+1) groups for one
+step, where computing is dear; or, where a call is dear, K steps in a row on a few copies that each compute whole
+batches, of which the first answer counts (a stretch, as in `stretch.py`). G is a power of two up to C/M, so that every
+group holds a whole number of the batch's chunks.
+
+It begins with delays of elsewhere and with computing as it was tried before the run, where these are given. Otherwise it
+begins with 3/4 of a model's share C/M, one step and several G, for the slope. Every 32nd job of one step tries a
+neighbour of the best G, so that the estimate stays fresh.
 
 The n workers of a job are those of all `workers` that have been fastest, dealt to the groups in rank order and back, so
 that no group gets the slow ones. What is missing at twice the time of the first answer is invoked again, when there is
@@ -23,7 +28,7 @@ import numpy as np
 
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.asks import Backup, Call
-from gradmux.orchestrator.schemes.delay_estimate import DelayEstimate
+from gradmux.orchestrator.schemes.delay_estimate import DelayEstimate, Delays
 from gradmux.orchestrator.schemes.overlapping import OverlappingScheme
 from gradmux.orchestrator.schemes.scheme import (
     Assignment,
@@ -50,14 +55,16 @@ TRY_EVERY = 32
 """jobs between two that try a neighbour of the best G"""
 MOST_SHARES = 2
 """n is at most so many times C/M"""
+MOST_COPIES = 6
+"""of a stretch"""
 
 
 class DealtJob:
     """One job: its groups, and who answered first in each."""
 
-    def __init__(self, job: int, groups: list[list[int]], chunks: int) -> None:
-        """`chunks`: of the whole batch; each group gets the same number of them."""
-        self.job, self.groups = job, groups
+    def __init__(self, job: int, groups: list[list[int]], chunks: int, steps: int = 1) -> None:
+        """`chunks`: of the whole batch; each group gets the same number of them. `steps`: K."""
+        self.job, self.groups, self.steps = job, groups, steps
         self._chunks = chunks // len(groups)
         self._group = {worker: group for group, members in enumerate(groups) for worker in members}
         self._first: list[int | None] = [None] * len(groups)
@@ -66,8 +73,8 @@ class DealtJob:
 
     @property
     def load(self) -> float:
-        """Fraction of the batch that each worker processes."""
-        return 1.0 / len(self.groups)
+        """Batches that each worker processes, a fraction of one where the job is one step."""
+        return self.steps / len(self.groups)
 
     @property
     def complete(self) -> bool:
@@ -117,7 +124,7 @@ class DealtJob:
 
 
 class AutoPipeline(OverlappingScheme[DealtJob]):
-    """`asks.Following` and `asks.BacksUp`."""
+    """`asks.Following`, `asks.BacksUp` and, where its jobs may have several steps, `asks.Stretches`."""
 
     weights_known = True
 
@@ -130,10 +137,16 @@ class AutoPipeline(OverlappingScheme[DealtJob]):
         most = min(MOST_SHARES * share, concurrency, context.workers)
         sizes = np.full(groups, 1.0 / groups)
         super().__init__("pipeline-auto", context, delay=0, chunk_sizes=sizes, binary=True)
-        self.bounds = Bounds(context.models, concurrency, busy, most, groups)
+        copies = min(MOST_COPIES, most)
+        self.bounds = Bounds(context.models, concurrency, busy, most, groups, context.worth, copies)
+        self._assigned = 0
+        """jobs"""
+        self._jobs, self._longest_s = context.jobs, context.longest_s
+        self._next: Size | None = None
+        """of the job that is assigned next"""
         self._seed = context.seed
         self._start = min(most, max(1, 3 * share // 4))
-        self._estimate = DelayEstimate(context.workers)
+        self._estimate = DelayEstimate(context.workers, context.expected)
 
     def began(self, call: Call, at_s: float) -> None:
         """The invocation is on its way."""
@@ -143,23 +156,37 @@ class AutoPipeline(OverlappingScheme[DealtJob]):
         """It came back."""
         self._estimate.ended(call, at_s, answered)
 
+    def stretch(self, model: int, left: int) -> int:
+        """K, by what is known now."""
+        self._next = self._sized(left, left)
+        return self._next.steps
+
     def assign(self, t: int) -> Assignment:
         """As many of the fastest workers as pay, dealt to groups."""
-        job = self._active[t] = DealtJob(t, self._deal(t, self._size(t)), len(self.chunk_sizes))
+        size = self._next or self._sized(max(1, math.ceil((self._jobs - t) / self.bounds.models)), 1)
+        self._next, self._assigned = None, self._assigned + 1
+        job = self._active[t] = DealtJob(t, self._deal(t, size), len(self.chunk_sizes), size.steps)
         return job.tasks()
 
-    def _size(self, t: int) -> Size:
-        """The best size, or one near it that tells more."""
-        most = self.bounds.most_groups
-        if t < max(FIRST_JOBS, self.bounds.models) or not self._estimate.ready:
+    def _sized(self, left: int, most_steps: int) -> Size:
+        """The best size, or one near it that tells more, for a model with so many steps left."""
+        most, t = self.bounds.most_groups, self._assigned
+        if not self._estimate.ready or (t < max(FIRST_JOBS, self.bounds.models) and not self._estimate.expects):
             groups = max(1, most // FIRST_GROUPS[t % len(FIRST_GROUPS)])
             return Size(max(self._start, groups), groups)
-        size = best_size(self._estimate.delays(), self.bounds)
-        if t % TRY_EVERY:
+        delays = self._estimate.delays()
+        size = best_size(delays, self.bounds, left, self._in_time(delays, most_steps))
+        if size.steps > 1 or (t + 1) % TRY_EVERY:
             return size
         groups = size.groups * 2 if (t // TRY_EVERY) % 2 else size.groups // 2
         groups = min(max(1, groups), most, size.workers)
         return Size(size.workers, 1 << (groups.bit_length() - 1))
+
+    def _in_time(self, delays: Delays, most: int) -> int:
+        """K at most: no call is to last longer than `Context.longest_s`."""
+        if delays.slope_s <= 0:
+            return most
+        return max(1, min(most, int((self._longest_s - delays.mean_s) / delays.slope_s)))
 
     def _deal(self, t: int, size: Size) -> list[list[int]]:
         """Groups of the fastest workers, fast and slow ones in each."""
@@ -201,7 +228,7 @@ def build(params: Params, context: Context) -> Scheme:
 
 INFO = SchemeInfo(
     name="pipeline-auto",
-    title="The pipeline with n and s that follow the delays, fast workers first, late groups invoked again",
+    title="The pipeline whose n, G and K follow the delays: split steps or stretches of them, whichever costs less",
     build=build,
     parameters=(Parameter("busy", "rho", float, 1.0, "share of the concurrency that it tries to keep busy"),),
     constraints="0 < rho <= 1",

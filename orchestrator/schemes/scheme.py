@@ -25,6 +25,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmux.orchestrator.schemes.worth import WORTH, Worth
+
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
@@ -259,6 +261,16 @@ Params: TypeAlias = Mapping[str, int | float | str]
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """Delays that were measured elsewhere, and computing as it was tried here: what to begin with."""
+
+    delays_s: tuple[float, ...]
+    """of single invocations without load, seconds"""
+    slope_s: float
+    """further seconds per unit of load"""
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """What a scheme is built for."""
 
@@ -276,6 +288,12 @@ class Context:
     """of one batch: turns a step size for the mean loss into one for sums"""
     rates: tuple[float, ...] = ()
     """learning rates of plain SGD, of jobs 0..M-1 and so of their models; empty: not known"""
+    worth: Worth = WORTH
+    """what waiting is worth and what calls cost, for schemes that size their jobs themselves"""
+    longest_s: float = 300.0
+    """what one call of several steps is to last at most, seconds"""
+    expected: Expected | None = None
+    """what calls are taken to take before any was made; None: nothing is known"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from gradmux.orchestrator.schemes.pipeline_auto import AutoPipeline, DealtJob
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Key
 from gradmux.orchestrator.schemes.sizing import Bounds, Size, best_size, latency_s
+from gradmux.orchestrator.schemes.worth import Worth
 
 
 def heard(delays: FloatArray, loads: FloatArray, slope_s: float = 0.0, workers: int | None = None) -> DelayEstimate:
@@ -143,7 +144,8 @@ def test_the_latency_is_that_of_simulated_jobs(workers: int, groups: int) -> Non
 
 def test_more_compute_makes_more_groups_and_slower_answers_fewer_workers() -> None:
     rng = np.random.default_rng(1)
-    bounds = Bounds(models=4, concurrency=256, busy=0.9, most_workers=128, most_groups=64)
+    fast = Worth(hour_usd=np.inf)
+    bounds = Bounds(models=4, concurrency=256, busy=0.9, most_workers=128, most_groups=64, worth=fast)
     delays = 1.0 + rng.lognormal(-1.5, 0.6, size=1000)
     groups = [best_size(drawn(delays, slope_s), bounds).groups for slope_s in (0.0, 0.5, 5.0, 500.0)]
     assert groups == sorted(groups)

@@ -1,0 +1,47 @@
+"""What waiting is worth and what calls cost: the one objective by which everything is chosen, E = bill + V * time.
+
+V is what an hour of waiting is worth to the user, in US dollars: with V = 0 the bill alone counts, with V = inf time
+alone. Pure arithmetic; what calls cost comes from `orchestrator/prices.py`. Read next: `sizing.py`, which sizes jobs by
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+HOUR_USD = 10.0
+"""V where nothing is said"""
+HOUR_S = 3600.0
+Amount = TypeVar("Amount", float, NDArray[np.float64])
+
+
+def value(usd: Amount, seconds: Amount, hour_usd: float) -> Amount:
+    """E in dollars; with V = inf the seconds themselves."""
+    return seconds if math.isinf(hour_usd) else usd + seconds * (hour_usd / HOUR_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """By what a scheme chooses that sizes its jobs itself."""
+
+    hour_usd: float = HOUR_USD
+    """V; inf: only time counts"""
+    held_usd: float = 2 * 0.0000166667
+    """of one invocation for one second: 2 GB on x86"""
+    call_usd: float = 0.2e-6
+    """of one invocation besides, when it computes a part of a gradient: the request, S3, and what leaves AWS"""
+    state_usd: float = 0.2e-6
+    """the same when it makes several steps, so that weights and the optimizer's state travel"""
+
+    def value(self, usd: Amount, seconds: Amount) -> Amount:
+        """E of so much money and time."""
+        return value(usd, seconds, self.hour_usd)
+
+
+WORTH = Worth()
+"""where nothing is said"""
