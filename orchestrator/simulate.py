@@ -22,7 +22,8 @@ from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.schemes.asks import Following
 from gradmux.orchestrator.schemes.codes.code import noise
 from gradmux.orchestrator.schemes.registry import build_scheme, get
-from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Params, Scheme
+from gradmux.orchestrator.schemes.scheme import Context, Expected, FloatArray, Params, Scheme
+from gradmux.orchestrator.schemes.worth import WORTH, Worth
 
 PIPELINE_MODELS = 4
 """models side by side that an overlapping scheme is simulated with when nothing is said"""
@@ -55,6 +56,10 @@ class SimulationOptions:
     workers: int | None = None
     """n; None: as many as the profile has"""
     seed: int = 0
+    worth: Worth = WORTH
+    """by what a scheme chooses that sizes its jobs itself"""
+    expected: Expected | None = None
+    """what it takes calls to take before it has made any"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,15 @@ def open_plan_for(models: int, jobs: int) -> OpenPlan:
 def _context(scheme: str, params: Params, workers: int, options: SimulationOptions) -> Context:
     models = options.models or PIPELINE_MODELS
     concurrency = options.limits.concurrency
-    return Context(workers=workers, jobs=options.jobs, models=models, seed=options.seed, concurrency=concurrency)
+    return Context(
+        workers=workers,
+        jobs=options.jobs,
+        models=models,
+        seed=options.seed,
+        concurrency=concurrency,
+        worth=options.worth,
+        expected=options.expected,
+    )
 
 
 def _models(scheme: Scheme, options: SimulationOptions) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gradmux.cli.numbers import FiniteFloat
+from gradmux.cli.numbers import FiniteFloat, HourUsd, waiting_usd
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
@@ -14,6 +14,9 @@ from gradmux.orchestrator.errors import ConfigError
 if TYPE_CHECKING:
     from gradmux.orchestrator.schemes.scheme import FloatArray
     from gradmux.orchestrator.simulate import Simulation, SimulationOptions
+
+WORKER_MB = 2048
+"""by which calls are priced"""
 
 
 @command("simulate", example="gradmux simulate profile.npz --scheme m-sgc -p B=1 -p W=2 -p lambda=27 --jobs 80")
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 @click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
 @click.option("--invoke-idle", is_flag=True, help="Wait for workers without a task, too, as published simulators do.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--hour-usd", type=HourUsd(), help="V, what an hour is worth to auto and pipeline-auto.  [default: 10]")
 @pass_settings
 def simulate_command(
     settings: Settings,
@@ -70,6 +74,7 @@ def simulate_command(
     harvest_late: bool,
     invoke_idle: bool,
     seed: int,
+    hour_usd: float | None,
 ) -> None:
     """Play one scheme over PROFILE (a file, or a generator's name) and tell how long every round takes."""
     from gradmux.cli.arguments import parse_parameters
@@ -77,6 +82,7 @@ def simulate_command(
     from gradmux.orchestrator.delays.find import GENERATED_WORKERS, find_profile
     from gradmux.orchestrator.fleets.profile_fleet import LoadModel
     from gradmux.orchestrator.policies import Earliest, Limits, Mu, usual_concurrency
+    from gradmux.orchestrator.prices import PRICES, worth_of
     from gradmux.orchestrator.schemes import registry
     from gradmux.orchestrator.simulate import SimulationOptions, simulate
 
@@ -100,6 +106,7 @@ def simulate_command(
         load=LoadModel(found.slope_s or 0.0 if slope_s is None else slope_s, found.reference_load(base_load), load),
         workers=workers,
         seed=seed,
+        worth=worth_of(PRICES, WORKER_MB, waiting_usd(hour_usd, None)),
     )
     if auto:
         _play_auto(settings, found.delays_s, options)

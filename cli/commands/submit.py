@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradmux.cli.arguments import parse_faults
+from gradmux.cli.numbers import HourUsd
 from gradmux.cli.options import FAULTS_HELP, Settings, command, pass_settings
 from gradmux.cli.output import print_json, set_up_logging, warn
 from gradmux.cli.results import tell_result
@@ -30,6 +31,9 @@ def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @command("submit", example="gradmux submit job.toml --set training.steps=50 --set 'scheme={name=\"gc\", s=3}'")
 @click.argument("job", type=click.Path(path_type=Path))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one key of the job file.")
+@click.option(
+    "--hour-usd", type=HourUsd(), help="V, what an hour of waiting is worth: cluster.hour_usd of the job file."
+)
 @click.option("--detach", is_flag=True, help="Train in a process of its own, which outlives this terminal.")
 @click.option("--faults", default="", metavar="KIND=RATE,...", help=FAULTS_HELP)
 @click.option(
@@ -53,6 +57,7 @@ def submit_command(
     settings: Settings,
     job: Path,
     overrides: tuple[str, ...],
+    hour_usd: float | None,
     detach: bool,
     faults: str,
     dry_run: bool,
@@ -70,7 +75,8 @@ def submit_command(
     set_up_logging(settings)
     if delays is not None and not dry_run:
         raise ConfigError("--delays says what an estimate rests on: it needs --dry-run")
-    config = _with_faults(load_job(job, overrides), faults)
+    waiting = () if hour_usd is None else (f"cluster.hour_usd={hour_usd!r}",)
+    config = _with_faults(load_job(job, (*overrides, *waiting)), faults)
     warn(distrust(files_of_job(job, config)))  # what is in them runs from here on
 
     from gradmux.cli.foreground import run_here

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gradmux.cli.numbers import FiniteFloat
+from gradmux.cli.numbers import FiniteFloat, HourUsd, waiting_usd
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
@@ -35,7 +35,13 @@ FRONT_SHOWN = 8
 @click.option("--in-flight-cap", type=FiniteFloat(0, 1), help="Share of n that may still run when a round closes.")
 @click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
 @click.option("--max-load", type=FiniteFloat(0), help="Largest load, as a multiple of 1/n.")
-@click.option("--objective", type=click.Choice(["time", "cost"]), default="time", show_default=True)
+@click.option(
+    "--hour-usd",
+    type=HourUsd(),
+    help="V, dollars that an hour of waiting is worth: the bill plus V times the time is least.  [default: 10]",
+)
+@click.option("--objective", type=click.Choice(["time", "cost"]), help="--hour-usd inf, or 0.")
+@click.option("--parameters", default=0, show_default=True, type=click.IntRange(0), help="p of a model: what travels.")
 @click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
 @click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
 @click.option("--mu", default=1.0, show_default=True, type=FiniteFloat(0), help="For --wait mu.")
@@ -60,7 +66,9 @@ def tune_command(
     in_flight_cap: float | None,
     harvest_late: bool,
     max_load: float | None,
-    objective: Literal["time", "cost"],
+    hour_usd: float | None,
+    objective: Literal["time", "cost"] | None,
+    parameters: int,
     schemes: str | None,
     wait: str,
     mu: float,
@@ -88,7 +96,8 @@ def tune_command(
         in_flight_cap=in_flight_cap,
         harvest_late=harvest_late,
         max_load=max_load,
-        objective=objective,
+        hour_usd=waiting_usd(hour_usd, objective),
+        parameters=parameters,
         schemes=SCHEMES if schemes is None else tuple(name.strip() for name in schemes.split(",")),
         wait=Mu(mu) if wait == "mu" else Earliest(),
         memory_mb=memory_mb,
@@ -130,11 +139,28 @@ def _tell(result: TuneResult) -> None:
     by_hand = [_row(choice, name) for name, choice in result.baselines.items() if choice is not None]
     shown = thin(result.pareto, FRONT_SHOWN)
     console = stdout()
-    console.print(table(COLUMNS, [_row(result.best)], title=f"chosen by {result.objective}", right=RIGHT))
+    console.print(table(COLUMNS, [_row(result.best)], title=f"chosen by {_objective(result)}", right=RIGHT))
     console.print(table(COLUMNS, [_row(choice) for choice in result.choices], title="best of each scheme", right=RIGHT))
     console.print(table(COLUMNS, by_hand, title="by hand", right=RIGHT))
     console.print(table(COLUMNS, [_row(choice) for choice in shown], title="faster costs more", right=RIGHT))
     console.print(facts(_figures(result)))
+
+
+def _objective(result: TuneResult) -> str:
+    plain = {"time": "time alone", "cost": "the bill alone"}
+    return plain.get(result.objective, f"the bill and ${result.hour_usd:g} an hour")
+
+
+def _neighbours(result: TuneResult) -> list[tuple[str, str]]:
+    """What the next points of the front would save or cost."""
+    best, told = result.best, []
+    if (faster := result.faster) is not None:
+        saved, paid = best.total_s - faster.total_s, faster.cost_usd - best.cost_usd
+        told.append(("faster", f"{_row(faster)[0]} on {faster.workers} saves {saved:.2f} s for ${paid:.4f} more"))
+    if (cheaper := result.cheaper) is not None:
+        saved, longer = best.cost_usd - cheaper.cost_usd, cheaper.total_s - best.total_s
+        told.append(("cheaper", f"{_row(cheaper)[0]} on {cheaper.workers} saves ${saved:.4f} for {longer:.2f} s more"))
+    return told
 
 
 def _figures(result: TuneResult) -> list[tuple[str, str]]:
@@ -150,7 +176,7 @@ def _figures(result: TuneResult) -> list[tuple[str, str]]:
     if result.cross_validation is not None:
         loss = result.cross_validation.loss
         told.append(("cross-validation", f"loses {loss:.1%} on rounds that it was not tuned on"))
-    return told
+    return [*_neighbours(result), *told]
 
 
 def _row(choice: Choice, name: str | None = None) -> tuple[str, ...]:

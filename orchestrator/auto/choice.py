@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gradmux.orchestrator.prices import PRICES, Prices
+from gradmux.orchestrator.schemes.worth import HOUR_USD
+
 AUTO = "auto"
 """the scheme's name in a job file, and the key of `Header.extra` under which a choice is recorded"""
 
@@ -28,6 +31,12 @@ class AutoJob:
     in_flight_cap: float | None = None
     max_load: float | None = None
     seed: int = 0
+    hour_usd: float = HOUR_USD
+    """V, dollars that an hour of waiting is worth"""
+    prices: Prices = PRICES
+    memory_mb: int = 2048
+    parameters: int = 0
+    """p of a model, on average: what travels"""
 
     @property
     def abreast(self) -> bool:
@@ -48,6 +57,9 @@ class Choice:
     """per gradient, by the evaluator over the measured delays"""
     uncoded_s: float | None = None
     """the same for uncoded on all n workers"""
+    predicted_usd: float | None = None
+    """its bill"""
+    uncoded_usd: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For the record."""
@@ -59,7 +71,9 @@ class Choice:
         told = f"{self.scheme}{params} on {self.workers} workers: {self.reason}"
         if self.predicted_s is None or self.uncoded_s is None:
             return told
-        return f"{told} ({self.predicted_s:.3f} s a gradient predicted, uncoded {self.uncoded_s:.3f} s)"
+        money, plainly = (f", ${usd:.6f}" if usd is not None else "" for usd in (self.predicted_usd, self.uncoded_usd))
+        predicted = f"{self.predicted_s:.3f} s{money} a gradient predicted"
+        return f"{told} ({predicted}, uncoded {self.uncoded_s:.3f} s{plainly})"
 
     @property
     def key(self) -> tuple[str, int, tuple[tuple[str, Any], ...]]:

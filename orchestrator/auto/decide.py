@@ -7,6 +7,7 @@ Read next: `pilot.py`, which asks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,15 +16,17 @@ from gradmux.orchestrator.auto.choice import AutoJob, Choice, plain
 from gradmux.orchestrator.auto.measured import pooled
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.evaluate import grids
-from gradmux.orchestrator.tune.fitting import FITS, play_fitting
+from gradmux.orchestrator.schemes.worth import Worth
+from gradmux.orchestrator.tune.fitting import FITS, bill_of, play_fitting
 from gradmux.orchestrator.tune.material import prepare
+from gradmux.orchestrator.tune.money import worth
 from gradmux.orchestrator.tune.options import FITTING, TuneOptions
 from gradmux.orchestrator.tune.search import batches, rank, try_all
 
 FEWEST_ROUNDS = 5
 """measured rounds below which nothing is decided"""
 GAIN = 0.05
-"""a change must promise at least this share less time: measured delays are only a sample"""
+"""a change must promise at least this share less of bill and time: measured delays are only a sample"""
 SCHEMES = ("uncoded", "gc", "backup", "pipeline")
 """without the sequential ones, which take long to search while the job waits: where they are allowed, models overlap"""
 JUDGED_JOBS = 60
@@ -46,8 +49,8 @@ class Situation:
     """what ran last"""
     left: int
     """gradients still to come"""
-    took_s: float | None = None
-    """what a gradient really took under `before`; None when that was for measuring"""
+    took: float | None = None
+    """E of a gradient, as it really was under `before`; None when that was for measuring"""
     given_up: Collection[Key] = ()
     """choices that turned out bad"""
 
@@ -60,40 +63,52 @@ class Situation:
 def decide(job: AutoJob, now: Situation) -> Choice:
     """What to go on with.
 
-    Uncoded it is unless another promises GAIN less time; and so it stays with what ran before, which is given up when
-    it turned out slower than uncoded would have been.
+    Uncoded it is unless another promises that E is less by GAIN; and so it stays with what ran before, which is given
+    up when it turned out to cost more than uncoded would have.
     """
     before = now.before
     if now.rounds < FEWEST_ROUNDS:
         return Choice(before.scheme, before.params, before.workers, f"{now.rounds} measured rounds are too few")
     found, slowest_s = candidates(job, now)
+    worth = worth_of_job(job)
     uncoded = found[plain(job.workers).key]
-    uncoded_s = _predicted_s(uncoded)
-    if now.took_s is not None and now.took_s > uncoded_s and before.key != uncoded.key:
-        told = f"{before.scheme} took {now.took_s:.3f} s a gradient, more than uncoded would"
-        return replace(uncoded, reason=told, uncoded_s=uncoded_s)
-    best = _best([choice for choice in found.values() if choice.key not in now.given_up])
-    if _gain(best, uncoded) < GAIN:
-        return replace(uncoded, reason="nothing promises to be faster", uncoded_s=uncoded_s)
+    if now.took is not None and now.took > _predicted(uncoded, worth) and before.key != uncoded.key:
+        told = f"{before.scheme} took {worth.told(now.took)} a gradient, more than uncoded would"
+        return _told(uncoded, told, uncoded)
+    best = _best([choice for choice in found.values() if choice.key not in now.given_up], worth)
+    if _gain(best, uncoded, worth) < GAIN:
+        return _told(uncoded, f"nothing promises to be {_better(worth)}", uncoded)
     kept = found.get(before.key)
-    if kept is not None and not _worth_it(best, kept, now, slowest_s):
-        told = "still the best" if now.took_s is not None else "nothing promises to be faster"
-        return replace(kept, reason=told, uncoded_s=uncoded_s)
-    return replace(best, reason=f"{_why(best)} of {len(found)} over {now.rounds} measured rounds", uncoded_s=uncoded_s)
+    if kept is not None and not _worth_it(best, kept, now, slowest_s, worth):
+        told = "still the best" if now.took is not None else f"nothing promises to be {_better(worth)}"
+        return _told(kept, told, uncoded)
+    return _told(best, f"{_why(best)} of {len(found)} over {now.rounds} measured rounds", uncoded)
 
 
-def _worth_it(best: Choice, kept: Choice, now: Situation, slowest_s: float) -> bool:
-    """Does `best` promise enough less time than what runs?
+def _told(choice: Choice, reason: str, uncoded: Choice) -> Choice:
+    """With its reason, and what uncoded is predicted to take."""
+    return replace(choice, reason=reason, uncoded_s=uncoded.predicted_s, uncoded_usd=uncoded.predicted_usd)
 
-    It must do so by the prediction and by what that really took, and save more than the wait for all that is in flight.
+
+def worth_of_job(job: AutoJob) -> Worth:
+    """By what choices are compared."""
+    return worth(
+        TuneOptions(hour_usd=job.hour_usd, prices=job.prices, memory_mb=job.memory_mb, parameters=job.parameters)
+    )
+
+
+def _worth_it(best: Choice, kept: Choice, now: Situation, slowest_s: float, worth: Worth) -> bool:
+    """Does `best` promise to cost enough less than what runs?
+
+    It must do so by the prediction and by what that really cost, and save more than the wait for all that is in flight.
     """
     wanted = FITS if kept.scheme == FITTING else GAIN
-    if _gain(best, kept) < wanted:
+    if _gain(best, kept, worth) < wanted:
         return False
-    if now.took_s is None:
+    if now.took is None:
         return True
-    saved_s = min(_predicted_s(kept), now.took_s) - _predicted_s(best)
-    return saved_s > max(wanted * now.took_s, slowest_s / now.left)
+    saved = min(_predicted(kept, worth), now.took) - _predicted(best, worth)
+    return saved > max(wanted * now.took, worth.value(0.0, slowest_s) / now.left)
 
 
 def candidates(job: AutoJob, now: Situation) -> tuple[dict[Key, Choice], float]:
@@ -103,11 +118,14 @@ def candidates(job: AutoJob, now: Situation) -> tuple[dict[Key, Choice], float]:
     tried = try_all(batches(material, options), material, options)
     found = []
     for place, column in rank(tried, options):
-        batch, total_s = tried[place].batch, float(tried[place].total_s[column])
-        found.append(Choice(batch.scheme, batch.params(column), batch.workers, "", total_s / options.jobs))
+        each = tried[place]
+        seconds, usd = float(each.total_s[column]) / options.jobs, float(each.cost_usd[column]) / options.jobs
+        params, workers = each.batch.params(column), each.batch.workers
+        found.append(Choice(each.batch.scheme, params, workers, "", seconds, predicted_usd=usd))
     if options.max_load is None:
-        total_s = play_fitting(material, options).total_s
-        found.append(Choice(FITTING, {}, job.workers, "", total_s / options.jobs))
+        run = play_fitting(material, options)
+        seconds, usd = run.total_s / options.jobs, bill_of(run, options) / options.jobs
+        found.append(Choice(FITTING, {}, job.workers, "", seconds, predicted_usd=usd))
     return {choice.key: choice for choice in found}, float(material.delays_s.max(axis=1).mean())
 
 
@@ -121,6 +139,10 @@ def _options(job: AutoJob, now: Situation) -> TuneOptions:
         max_load=1.0 if now.slope_s is None else job.max_load,
         schemes=SCHEMES,
         seed=job.seed,
+        hour_usd=job.hour_usd,
+        prices=job.prices,
+        memory_mb=job.memory_mb,
+        parameters=job.parameters,
     )
 
 
@@ -131,22 +153,27 @@ def _numbers(job: AutoJob) -> tuple[int, ...]:
     return tuple(sorted(size for size in sizes if 1 <= size <= job.workers))
 
 
-def _best(choices: Sequence[Choice]) -> Choice:
-    """The fastest, but for what FITS."""
-    fastest = min(choices, key=_predicted_s)
-    fitting = next((choice for choice in choices if choice.scheme == FITTING), fastest)
-    return fitting if _gain(fastest, fitting) < FITS else fastest
+def _best(choices: Sequence[Choice], worth: Worth) -> Choice:
+    """The one that costs least, but for what FITS."""
+    least = min(choices, key=lambda choice: _predicted(choice, worth))
+    fitting = next((choice for choice in choices if choice.scheme == FITTING), least)
+    return fitting if _gain(least, fitting, worth) < FITS else least
 
 
 def _why(choice: Choice) -> str:
-    return "fits itself to the delays; about the fastest" if choice.scheme == FITTING else "fastest"
+    return "fits itself to the delays; about the best" if choice.scheme == FITTING else "the best"
 
 
-def _predicted_s(choice: Choice) -> float:
+def _better(worth: Worth) -> str:
+    return "faster" if math.isinf(worth.hour_usd) else "worth it"
+
+
+def _predicted(choice: Choice, worth: Worth) -> float:
+    """E of a gradient."""
     assert choice.predicted_s is not None
-    return choice.predicted_s
+    return worth.value(choice.predicted_usd or 0.0, choice.predicted_s)
 
 
-def _gain(new: Choice, old: Choice) -> float:
-    """Share of time that `new` saves."""
-    return 1 - _predicted_s(new) / _predicted_s(old)
+def _gain(new: Choice, old: Choice, worth: Worth) -> float:
+    """Share of E that `new` saves."""
+    return 1 - _predicted(new, worth) / _predicted(old, worth)

@@ -16,6 +16,7 @@ from gradmux.orchestrator.delays.from_record import Calls, calls_of
 from gradmux.orchestrator.record import EndLine, Line, RoundLine
 from gradmux.orchestrator.schemes.delay_estimate import kaplan_meier
 from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.schemes.worth import Worth
 
 LEAST_S = 1e-6
 """what a delay is taken for at least when it is shifted to another load"""
@@ -70,7 +71,17 @@ def seconds_a_job(lines: Sequence[Line]) -> float | None:
     rest = [line for line in lines if isinstance(line, RoundLine | EndLine)]
     starts_s = [group.at_s for line in rest for group in line.sent]
     ends_s = [each.at_s for line in rest for each in line.decoded]
-    return (max(ends_s) - min(starts_s)) / len(ends_s) if starts_s and ends_s else None
+    jobs = sum(each.steps for line in rest for each in line.decoded)
+    return (max(ends_s) - min(starts_s)) / jobs if starts_s and ends_s else None
+
+
+def usd_a_job(lines: Sequence[Line], worth: Worth) -> float | None:
+    """What a gradient of these rounds cost, late and redundant answers included."""
+    rest = [line for line in lines if isinstance(line, RoundLine | EndLine)]
+    jobs = sum(each.steps for line in rest for each in line.decoded)
+    billed_s = sum(arrival.billed_s for line in rest for arrival in line.arrivals if arrival.final)
+    calls = sum(len(group.workers) for line in rest for group in line.sent)
+    return (billed_s * worth.held_usd + calls * worth.call_usd) / jobs if jobs else None
 
 
 def pooled(windows: Sequence[DelayProfile], workers: int, slope_s: float) -> DelayProfile:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gradmux.orchestrator.auto.choice import AutoJob, Choice, plain, side_by_side
-from gradmux.orchestrator.auto.decide import Key, Situation, decide
-from gradmux.orchestrator.auto.measured import measured, seconds_a_job
+from gradmux.orchestrator.auto.decide import Key, Situation, decide, worth_of_job
+from gradmux.orchestrator.auto.measured import measured, seconds_a_job, usd_a_job
 from gradmux.orchestrator.auto.pace import Pace
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.delays.load_fit import fit_load
@@ -95,7 +95,8 @@ class Pilot:
         newest = measured(lines, self.job.workers, seed=self.job.seed)
         self.probes += [] if newest is None else [newest]
         if self._planned == 1:
-            self.pace.uncoded_s = seconds_a_job(lines)
+            self.pace.worth = worth_of_job(self.job)
+            self.pace.uncoded = self._pace(lines)
         wanted = 2 if self.job.workers >= SMALL_SHARE else 1
         if self._planned < wanted:
             return None
@@ -115,22 +116,29 @@ class Pilot:
         window, self._looked = [lines[0], *lines[1 + self._looked :]], rounds
         if left < self.job.models * FEWEST_STEPS:
             return None
-        took_s = seconds_a_job(window)
-        judged = self.pace.judge(self.choice, took_s, self._uncoded(self.job.workers, ""))
+        took = self._pace(window)
+        judged = self.pace.judge(self.choice, took, self._uncoded(self.job.workers, ""))
         if judged is not None:
             self._decided = judged
             return judged
         newest = measured(window, self.job.workers, self._slope_s() or 0.0, self.job.seed)
-        return self._decide([] if newest is None else [newest], self.choice, left, took_s)
+        return self._decide([] if newest is None else [newest], self.choice, left, took)
 
-    def _decide(
-        self, windows: Sequence[DelayProfile], before: Choice, left: int, took_s: float | None = None
-    ) -> Choice:
-        situation = Situation(windows, self._slope_s(), before, left, took_s, self.given_up)
+    def _decide(self, windows: Sequence[DelayProfile], before: Choice, left: int, took: float | None = None) -> Choice:
+        situation = Situation(windows, self._slope_s(), before, left, took, self.given_up)
         chosen = self._decided = decide(self.job, situation)
-        if took_s is not None and chosen.key != before.key and took_s > (chosen.uncoded_s or math.inf):
+        uncoded = None if chosen.uncoded_s is None else self._worth(chosen.uncoded_usd, chosen.uncoded_s)
+        if took is not None and chosen.key != before.key and uncoded is not None and took > uncoded:
             self.given_up.add(before.key)
         return chosen
+
+    def _pace(self, lines: Sequence[Line]) -> float | None:
+        """E of a gradient of these rounds."""
+        seconds = seconds_a_job(lines)
+        return None if seconds is None else self._worth(usd_a_job(lines, worth_of_job(self.job)), seconds)
+
+    def _worth(self, usd: float | None, seconds: float) -> float:
+        return worth_of_job(self.job).value(usd or 0.0, seconds)
 
     def _every(self) -> int:
         """Steps between two looks."""

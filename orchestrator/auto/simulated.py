@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gradmux.orchestrator.auto.choice import AUTO, AutoJob, Choice
+from gradmux.orchestrator.auto.decide import worth_of_job
 from gradmux.orchestrator.auto.pilot import Pilot, Segment, Watched
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
@@ -93,6 +94,7 @@ def job_of(options: SimulationOptions, columns: int) -> AutoJob:
         concurrency=options.limits.concurrency or workers,
         in_flight_cap=options.limits.in_flight_cap,
         seed=options.seed,
+        hour_usd=options.worth.hour_usd,
     )
 
 
@@ -117,7 +119,14 @@ def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: Flo
     """A segment to its end, or to the step at which the pilot wants something else."""
     job, choice, record, looks = pilot.job, segment.choice, MemoryRecord(), list[Choice]()
     plan = JobPlan(job.models, segment.end, first=done * job.models)
-    context = Context(choice.workers, plan.jobs, job.models, seed=job.seed, concurrency=job.concurrency)
+    context = Context(
+        choice.workers,
+        plan.jobs,
+        job.models,
+        seed=job.seed,
+        concurrency=job.concurrency,
+        worth=worth_of_job(job),
+    )
     scheme = build_scheme(choice.scheme, choice.params, context)
     fleet = ProfileFleet(DelayTable(delays_s, scheme.workers, job.seed, first=plan.first), load, start_s=now_s)
 

@@ -214,7 +214,8 @@ def _play(prepared: Prepared, delays: CallDelays, load: LoadModel) -> Played:
     if not prepared.auto:
         calls, jobs, _ = _play_part(prepared, delays, load)
         return Played(calls, prepared.config.scheme.name, prepared.scheme().workers, jobs)
-    pilot, steps = Pilot(auto_job(prepared.config, prepared.plan.models)), prepared.plan.steps
+    job = auto_job(prepared.config, prepared.plan.models, prepared.parameters)
+    pilot, steps = Pilot(job), prepared.plan.steps
     total, jobs, workers, done = Calls(), 0, 0, 0
     while done < steps:
         segment = pilot.next_segment((done,) * prepared.plan.models)

@@ -17,7 +17,7 @@ from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.record import Header
 from gradmux.orchestrator.runs.budget import Budget
 from gradmux.orchestrator.runs.checkpoints import Checkpoint
-from gradmux.orchestrator.runs.history import DONE, read_history
+from gradmux.orchestrator.runs.history import DONE, WORTH, read_history
 from gradmux.orchestrator.runs.life import Life, store_name
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.patience import PatientStore
@@ -136,7 +136,7 @@ class Assembly:
             epoch=self.life.epoch,
             names=tuple(model.name for model in self.prepared.models),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            extra={DONE: done, **told},
+            extra={DONE: done, WORTH: self.prepared.worth.to_dict(), **told},
         )
 
     def budget(self) -> Budget | None:

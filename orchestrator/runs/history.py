@@ -24,6 +24,8 @@ from gradmux.orchestrator.record import (
 )
 from gradmux.orchestrator.runs.life import FolderError
 
+WORTH = "worth"
+"""by what schemes size their jobs"""
 DONE = "done"
 """key of `Header.extra`: steps of each model that were done when the life, or this segment of it, began"""
 STEPS = "steps"

@@ -114,7 +114,8 @@ class Player:
 
     def play_auto(self, trainer: TorchTrainer, keeper: Keeper, done: tuple[int, ...]) -> None:
         """Segment after segment, each under the scheme that the delays so far speak for."""
-        pilot, steps = Pilot(auto_job(self.prepared.config, len(done))), self.prepared.plan.steps
+        job = auto_job(self.prepared.config, len(done), self.prepared.parameters)
+        pilot, steps = Pilot(job), self.prepared.plan.steps
 
         def tell(choice: Choice) -> None:
             self.tell(f"auto: {choice.describe()}")

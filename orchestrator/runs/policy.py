@@ -6,6 +6,7 @@ Knows no scheme and no fleet. Read next: `orchestrator/policies.py`.
 from __future__ import annotations
 
 from gradmux.orchestrator.auto import AutoJob
+from gradmux.orchestrator.backends import find_backend
 from gradmux.orchestrator.config import JobConfig, SchemeConfig
 from gradmux.orchestrator.policies import Earliest, Limits, Mu, WaitPolicy
 
@@ -31,8 +32,8 @@ def limits(config: JobConfig) -> Limits:
     )
 
 
-def auto_job(config: JobConfig, models: int) -> AutoJob:
-    """What bounds the choice of `auto`."""
+def auto_job(config: JobConfig, models: int, parameters: int = 0) -> AutoJob:
+    """What bounds the choice of `auto`, and by what it chooses. `parameters`: of a model, on average."""
     return AutoJob(
         models=models,
         steps=config.training.steps,
@@ -41,4 +42,8 @@ def auto_job(config: JobConfig, models: int) -> AutoJob:
         in_flight_cap=config.scheme.in_flight_cap,
         max_load=config.scheme.max_load,
         seed=config.training.seed,
+        hour_usd=config.cluster.waiting_usd,
+        prices=find_backend(config.cluster.backend).prices,
+        memory_mb=config.cluster.memory_mb,
+        parameters=parameters,
     )

@@ -23,12 +23,14 @@ from gradmux.orchestrator.config import JobConfig, ModelConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
 from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.prices import Usage, worth_of
 from gradmux.orchestrator.rehearsal import rehearse_plugin
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.runs.policy import limits, wait_policy
 from gradmux.orchestrator.runs.rows import OpenBucket, load_rows
 from gradmux.orchestrator.schemes import registry
 from gradmux.orchestrator.schemes.scheme import Context, Distances, Params, Scheme
+from gradmux.orchestrator.schemes.worth import Worth
 from gradmux.orchestrator.store import Keys, MemoryStore
 from gradmux.orchestrator.training.code import Code
 from gradmux.orchestrator.training.data import Dataset
@@ -41,6 +43,8 @@ from gradmux.orchestrator.training.trainer import TorchTrainer
 from gradmux.orchestrator.training.user_files import count_as_own
 
 UNCODED = "uncoded"
+STATE_FLOATS = 3
+"""of each parameter in the state that a stretch sends: the weight, and two moments of Adam"""
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +61,21 @@ class Prepared:
     train: Dataset
     eval: Dataset | None
     order: BatchOrder
+    parameters: int = 0
+    """p of a model, on average"""
+
+    @property
+    def worth(self) -> Worth:
+        """What waiting is worth, and what calls cost at the backend's prices: by this schemes are chosen and sized."""
+        cluster, training = self.config.cluster, self.config.training
+        size = np.dtype("float64" if training.dtype == "float64" else "float32").itemsize * self.parameters
+        return worth_of(
+            find_backend(cluster.backend).prices,
+            cluster.memory_mb,
+            cluster.waiting_usd,
+            Usage(invocations=1, out_bytes=size),
+            Usage(invocations=1, out_bytes=STATE_FLOATS * size),
+        )
 
     def scheme(self, distances: Distances | None = None) -> Scheme:
         """A fresh scheme object: one for each run. `distances` answers what a lazy scheme asks while it runs."""
@@ -130,14 +149,13 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
         order=BatchOrder(train.rows, config.data.batch_size, config.training.seed, sampling=train.sampling()),
     )
     rehearse_plugin(prepared.scheme_name, params, prepared.context())
-    scheme = prepared.scheme()
+    scheme = prepared.scheme()  # before any model is built: what is wrong with it is told at once
     if scheme.reuses_results:
         prepared = _checked_for_lazy(prepared)
     prepared.wire_dtype(scheme)
     prepared.rounds(scheme)
     _require_rows_to_estimate_from(prepared, scheme)
-    _try_models(prepared)
-    return prepared
+    return replace(prepared, parameters=_try_models(prepared))
 
 
 def _require_rows_to_estimate_from(prepared: Prepared, scheme: Scheme) -> None:
@@ -232,8 +250,8 @@ def _import_from(folder: Path) -> None:
         sys.path.insert(0, place)
 
 
-def _try_models(prepared: Prepared) -> None:
-    """Builds each model, tries it on a few rows and packs it for workers."""
+def _try_models(prepared: Prepared) -> int:
+    """Builds each model, tries it on a few rows and packs it for workers; how many parameters they have on average."""
     trial = TorchTrainer(prepared.models, prepared.plan, store=MemoryStore(), keys=Keys("trial"))
     trial.check(prepared.train, prepared.eval)
     if prepared.scheme().reuses_results:
@@ -241,3 +259,4 @@ def _try_models(prepared: Prepared) -> None:
     trial.put_specs()
     require_memory((trial.module(index) for index in range(prepared.plan.models)), prepared.config.cluster.memory_mb)
     trial.rehearse(prepared.plan.steps)
+    return round(sum(map(trial.size, range(prepared.plan.models))) / prepared.plan.models)

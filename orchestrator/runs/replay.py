@@ -24,10 +24,11 @@ from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
 from gradmux.orchestrator.record import Decoded, EndLine, Header, Line, MemoryRecord, RecordError, RoundLine
 from gradmux.orchestrator.rounds import Rounds
-from gradmux.orchestrator.runs.history import DONE
+from gradmux.orchestrator.runs.history import DONE, WORTH
 from gradmux.orchestrator.runs.prepare import model_plans
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context, Scheme
+from gradmux.orchestrator.schemes.worth import Worth
 from gradmux.orchestrator.simulate import NoTrainer
 from gradmux.orchestrator.start import start_after
 from gradmux.orchestrator.training.plain_descent import learning_rates
@@ -189,6 +190,8 @@ def _scheme(header: Header, plan: Plan, config: JobConfig, distances: RecordedDi
         samples=config.data.batch_size,
         rates=() if isinstance(plan, OpenPlan) else learning_rates([plans[plan.model(j)] for j in range(plan.models)]),
         distances=distances,
+        worth=Worth.of(header.extra.get(WORTH, {"hour_usd": math.inf})),
+        longest_s=config.cluster.timeout_s / 3,
     )
     return build_scheme(header.scheme, header.params, context)
 

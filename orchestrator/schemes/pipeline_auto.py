@@ -6,8 +6,8 @@ step, where computing is dear; or, where a call is dear, K steps in a row on a f
 batches, of which the first answer counts (a stretch, as in `stretch.py`). G is a power of two up to C/M, so that every
 group holds a whole number of the batch's chunks.
 
-It begins with delays of elsewhere and with computing as it was tried before the run, where these are given. Otherwise it
-begins with 3/4 of a model's share C/M, one step and several G, for the slope. Every 32nd job of one step tries a
+It begins with delays of elsewhere and with computing as it was tried before the run, where these are given. Otherwise
+it begins with 3/4 of a model's share C/M, one step and several G, for the slope. Every 32nd job of one step tries a
 neighbour of the best G, so that the estimate stays fresh.
 
 The n workers of a job are those of all `workers` that have been fastest, dealt to the groups in rank order and back, so

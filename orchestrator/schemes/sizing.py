@@ -10,8 +10,8 @@ takes at least the longer of tau and of a turn, n (E[D] + slope K / G) M / (rho 
 lengthen the second. Both vary, so that where they are about equal now one is longer, now the other, and a job takes
 more than either on average: (tau^p + turn^p)^(1/p). p = 8 was chosen on measured delays (docs/experiments.md).
 
-A run is over when the last of its models is. Of j jobs in a row that takes j E[tau] + sqrt(j) e, e being by how much the
-longest of M jobs is longer than one: exact for j = 1, about right for many. What it costs is
+A run is over when the last of its models is. Of j jobs in a row that takes j E[tau] + sqrt(j) e, e being by how much
+the longest of M jobs is longer than one: exact for j = 1, about right for many. What it costs is
 
     E = bill + V time:       M n ((E[D] + slope K / G) p_s + p_c) / K  +  V (step + e / sqrt(j)) / K       a step
 

@@ -8,8 +8,9 @@ it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,19 @@ class Worth:
     def value(self, usd: Amount, seconds: Amount) -> Amount:
         """E of so much money and time."""
         return value(usd, seconds, self.hour_usd)
+
+    def told(self, amount: float) -> str:
+        """An E for people."""
+        return f"{amount:.3f} s" if math.isinf(self.hour_usd) else f"${amount:.6f}"
+
+    def to_dict(self) -> dict[str, float | str]:
+        """For JSON, which has no infinity."""
+        return {**asdict(self), "hour_usd": "inf" if math.isinf(self.hour_usd) else self.hour_usd}
+
+    @classmethod
+    def of(cls, fields: Mapping[str, float | str]) -> Self:
+        """Out of JSON. Raises: TypeError, ValueError."""
+        return cls(**{name: float(amount) for name, amount in fields.items()})
 
 
 WORTH = Worth()

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradmux.orchestrator.policies import Limits
-from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.schemes.scheme import Expected, FloatArray
 from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
 from gradmux.orchestrator.tune.material import Material
-from gradmux.orchestrator.tune.money import usd
+from gradmux.orchestrator.tune.money import usd, worth
 from gradmux.orchestrator.tune.options import FITTING, TuneOptions
 from gradmux.orchestrator.tune.result import Choice, Spread
 
@@ -29,7 +29,7 @@ class Fitting:
 
     choice: Choice
     values: FloatArray
-    """(resamples,) seconds or dollars, as the objective asks; on the profile itself where there are none"""
+    """(resamples,) what is to be least; on the profile itself where there are none"""
 
 
 def allowed(options: TuneOptions) -> bool:
@@ -37,12 +37,19 @@ def allowed(options: TuneOptions) -> bool:
     return FITTING in options.schemes and options.max_load is None
 
 
-def play_fitting(material: Material, options: TuneOptions) -> Simulation:
-    """One run over the material, with as many workers to choose from as there may be."""
+def play_fitting(material: Material, options: TuneOptions, expected: Expected | None = None) -> Simulation:
+    """One run, with as many workers to choose from as there may be; `expected`: what it begins with."""
     workers = min(material.columns, material.concurrency, max(options.workers or (material.columns,)))
     limits = Limits(concurrency=material.concurrency)
     played = SimulationOptions(
-        options.jobs, options.models, limits=limits, load=material.load, workers=workers, seed=options.seed
+        options.jobs,
+        options.models,
+        limits=limits,
+        load=material.load,
+        workers=workers,
+        seed=options.seed,
+        worth=worth(options),
+        expected=expected,
     )
     return simulate(material.delays_s, FITTING, {}, played)
 
@@ -52,8 +59,7 @@ def fitting(material: Material, resampled: list[Material], options: TuneOptions)
     runs = [play_fitting(each, options) for each in resampled]
     whole = play_fitting(material, options)
     judged = runs or [whole]
-    by_time = options.objective == "time"
-    values = np.array([run.total_s if by_time else _cost(run, options) for run in judged])
+    values = np.array([options.value(bill_of(run, options), run.total_s) for run in judged])
     return Fitting(_choice(whole, options, _spread(np.array([run.total_s for run in runs]))), values)
 
 
@@ -66,13 +72,14 @@ def _choice(run: Simulation, options: TuneOptions, spread: Spread | None) -> Cho
         load=run.load,
         in_flight_max=run.in_flight_max,
         billed_s=run.billed_s,
-        cost_usd=_cost(run, options),
+        cost_usd=bill_of(run, options),
         spread=spread,
     )
 
 
-def _cost(run: Simulation, options: TuneOptions) -> float:
-    return float(usd(run.billed_s, run.invocations, run.invocations, options))
+def bill_of(run: Simulation, options: TuneOptions) -> float:
+    """Dollars for the whole run."""
+    return float(usd(run.billed_s, run.invocations, run.invocations, options.jobs, options))
 
 
 def _spread(total_s: FloatArray) -> Spread | None:

@@ -5,18 +5,21 @@ Knows no delays. Read next: `tuner.py`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.policies import Earliest, Mu, WaitPolicy
 from gradmux.orchestrator.prices import PRICES, Prices
+from gradmux.orchestrator.schemes.worth import HOUR_USD, Amount, value
 
 FITTING = "pipeline-auto"
 """the scheme that fits itself to the delays: played by the loop, not evaluated"""
 SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline", "stretch", FITTING)
 """exact schemes; approximate and lazy ones change what is learned, not only when"""
-Objective = Literal["time", "cost"]
+Objective = Literal["time", "cost", "worth"]
+"""V = inf, V = 0, and what lies between"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +42,36 @@ class TuneOptions:
     """round-synchronous schemes: share of n that may still run when a round closes"""
     max_load: float | None = None
     """largest load as a multiple of 1/n; None: not bounded"""
-    objective: Objective = "time"
+    hour_usd: float = HOUR_USD
+    """V, dollars that an hour of waiting is worth; 0: the cheapest, inf: the fastest"""
     schemes: tuple[str, ...] = SCHEMES
     wait: WaitPolicy = field(default_factory=Earliest)
     harvest_late: bool = True
     memory_mb: int = 2048
     prices: Prices = PRICES
+    parameters: int = 0
+    """p of a model: what its gradient, weights and state take on their way out of AWS; 0: not counted"""
     resamples: int = 20
     """resampled profiles over which the best few are compared; 0: none, the best on the profile itself is taken"""
     seed: int = 0
 
+    @property
+    def objective(self) -> Objective:
+        """In one word."""
+        return "cost" if self.hour_usd == 0 else "time" if math.isinf(self.hour_usd) else "worth"
+
+    def value(self, usd: Amount, seconds: Amount) -> Amount:
+        """E, which is to be least: dollars, or seconds with V = inf."""
+        return value(usd, seconds, self.hour_usd)
+
     def __post_init__(self) -> None:
-        for label, value in (("jobs", self.jobs), ("models", self.models), ("memory_mb", self.memory_mb)):
-            if value < 1:
-                raise ConfigError(f"{label} is {value}, but must be at least 1")
+        if not self.hour_usd >= 0:
+            raise ConfigError(f"hour_usd is {self.hour_usd:g}, but an hour of waiting is worth 0 dollars or more")
+        if self.parameters < 0:
+            raise ConfigError(f"parameters is {self.parameters}, but a model has 0 or more")
+        for label, given in (("jobs", self.jobs), ("models", self.models), ("memory_mb", self.memory_mb)):
+            if given < 1:
+                raise ConfigError(f"{label} is {given}, but must be at least 1")
         if self.concurrency is not None and self.concurrency < 1:
             raise ConfigError(f"concurrency is {self.concurrency}, but at least 1 invocation must be allowed in flight")
         if self.max_load is not None and not self.max_load >= 1:

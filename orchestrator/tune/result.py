@@ -5,9 +5,13 @@ Knows no delays. Read next: `tuner.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+CLEARLY = 0.05
+"""points of the front that differ by less are taken for one"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +76,39 @@ class TuneResult:
     """parameter sets, on the profile itself"""
     elapsed_s: float
     objective: str
+    """in one word"""
+    hour_usd: float
+    """V"""
     models: int
     concurrency: int
     warnings: tuple[str, ...]
     cross_validation: CrossValidation | None
     """None where there are too few rounds to split"""
+
+    @property
+    def faster(self) -> Choice | None:
+        """The next point of the front that is clearly faster than the best, at a price; None: there is none."""
+        found = [each for each in self.pareto if each.total_s < (1 - CLEARLY) * self.best.total_s]
+        return max(found, key=lambda each: each.total_s, default=None)
+
+    @property
+    def cheaper(self) -> Choice | None:
+        """The next that is clearly cheaper, and takes longer."""
+        found = [each for each in self.pareto if each.cost_usd < (1 - CLEARLY) * self.best.cost_usd]
+        return max(found, key=lambda each: each.cost_usd, default=None)
+
+    def neighbours(self) -> dict[str, dict[str, Any] | None]:
+        """What these would save and cost, for JSON."""
+        return {
+            name: None
+            if each is None
+            else {
+                "choice": each.to_dict(),
+                "time_s": each.total_s - self.best.total_s,
+                "usd": each.cost_usd - self.best.cost_usd,
+            }
+            for name, each in (("faster", self.faster), ("cheaper", self.cheaper))
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -85,9 +117,11 @@ class TuneResult:
             "choices": [choice.to_dict() for choice in self.choices],
             "pareto": [choice.to_dict() for choice in self.pareto],
             "baselines": {name: None if of is None else of.to_dict() for name, of in self.baselines.items()},
+            "neighbours": self.neighbours(),
             "evaluated": self.evaluated,
             "elapsed_s": self.elapsed_s,
             "objective": self.objective,
+            "hour_usd": "inf" if math.isinf(self.hour_usd) else self.hour_usd,
             "models": self.models,
             "concurrency": self.concurrency,
             "warnings": list(self.warnings),

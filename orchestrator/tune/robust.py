@@ -64,13 +64,11 @@ class Resampled:
 
     def values(self, options: TuneOptions) -> FloatArray:
         """(resamples, finalists) what is to be least."""
-        return self.total_s if options.objective == "time" else self.cost_usd
+        return options.value(self.cost_usd, self.total_s)
 
     def best(self, options: TuneOptions) -> int:
         """The finalist to take."""
-        by_time, by_cost = self.total_s.mean(axis=0), self.cost_usd.mean(axis=0)
-        value, other = (by_time, by_cost) if options.objective == "time" else (by_cost, by_time)
-        return settle(value, other)
+        return _settled(self.total_s.mean(axis=0), self.cost_usd.mean(axis=0), options)
 
 
 def settle(value: FloatArray, other: FloatArray) -> int:
@@ -100,8 +98,14 @@ def cross_validate(tried: list[Tried], material: Material, options: TuneOptions)
 
 
 def _loss(searched: tuple[FloatArray, FloatArray], run: tuple[FloatArray, FloatArray], options: TuneOptions) -> float:
-    """What is lost on `run` by what is best on `searched`, as a share."""
-    own, other = (0, 1) if options.objective == "time" else (1, 0)
-    chosen = settle(searched[own], searched[other])
-    least = float(run[own].min())
-    return float(run[own][chosen]) / least - 1.0 if least > 0 else 0.0
+    """What is lost on `run` by what is best on `searched`, as a share; both are (seconds, dollars)."""
+    chosen = _settled(*searched, options)
+    run_s, run_usd = run
+    values = options.value(run_usd, run_s)
+    least = float(values.min())
+    return float(values[chosen]) / least - 1.0 if least > 0 else 0.0
+
+
+def _settled(total_s: FloatArray, cost_usd: FloatArray, options: TuneOptions) -> int:
+    """The one to take: of those that are about equal the cheapest, or the fastest where the bill alone counts."""
+    return settle(options.value(cost_usd, total_s), total_s if options.hour_usd == 0 else cost_usd)

@@ -36,7 +36,7 @@ class Tried:
 
     def value(self, options: TuneOptions) -> FloatArray:
         """(columns,) what is to be least."""
-        return self.total_s if options.objective == "time" else self.cost_usd
+        return options.value(self.cost_usd, self.total_s)
 
 
 def try_all(batches: list[Batch], material: Material, options: TuneOptions) -> list[Tried]:

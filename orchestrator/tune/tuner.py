@@ -1,4 +1,4 @@
-"""The right scheme, parameters and number of workers for a job, by time or by money, from a delay profile.
+"""The right scheme, parameters and number of workers for a job, by time and money, from a delay profile.
 
     1. evaluate everything worth trying on the profile         search.py
     2. compare the best few over resampled profiles            robust.py
@@ -65,6 +65,7 @@ def tune(
         evaluated=sum(each.batch.size for each in tuning.tried) + (tuning.fitting is not None),
         elapsed_s=time.perf_counter() - started,
         objective=options.objective,
+        hour_usd=options.hour_usd,
         models=options.models,
         concurrency=material.concurrency,
         warnings=(*material.warnings, *tuning.doubts()),
@@ -157,8 +158,7 @@ class _Tuning:
             own = self.tried[self._picked[0]].batch.scheme
             picks = [self._picked if self.tried[pick[0]].batch.scheme == own else pick for pick in picks]
         found = [*self._choices(picks), *([] if self.fitting is None else [self.fitting])]
-        by_cost = self._options.objective == "cost"
-        return tuple(sorted(found, key=lambda choice: choice.cost_usd if by_cost else choice.total_s))
+        return tuple(sorted(found, key=lambda choice: self._options.value(choice.cost_usd, choice.total_s)))
 
     def pareto(self) -> tuple[Choice, ...]:
         """The front of time and money, fastest first."""

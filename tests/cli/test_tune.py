@@ -55,7 +55,7 @@ def test_tables_and_a_picture(profile: Path, tmp_path: Path, capsys: pytest.Capt
     picture = tmp_path / "front.svg"
     assert run(["tune", str(profile), *QUICK, "--plot", str(picture)]) == 0
     out = capsys.readouterr().out
-    for text in ("chosen by time", "by hand", "independent", "parameter sets", "cross-validation"):
+    for text in ("chosen by the bill and $10 an hour", "by hand", "independent", "parameter sets", "cross-validation"):
         assert text in out
     assert picture.read_text().lstrip().startswith("<?xml")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -32,13 +33,13 @@ def window(workers: int, rounds: int = 12, *, late: float = 0.0, load: float = 1
 
 
 def job(models: int, concurrency: int, steps: int = 100) -> AutoJob:
-    return AutoJob(models=models, steps=steps, workers=16, concurrency=concurrency)
+    return AutoJob(models=models, steps=steps, workers=16, concurrency=concurrency, hour_usd=math.inf)
 
 
 def situation(
-    seen: DelayProfile, slope_s: float | None = SLOPE_S, before: Choice = PLAIN, took_s: float | None = None
+    seen: DelayProfile, slope_s: float | None = SLOPE_S, before: Choice = PLAIN, took: float | None = None
 ) -> Situation:
-    return Situation([seen], slope_s, before, left=100, took_s=took_s)
+    return Situation([seen], slope_s, before, left=100, took=took)
 
 
 # --- one choice --------------------------------------------------------------------------------------------------
@@ -67,14 +68,14 @@ def test_a_short_profile_decides_nothing() -> None:
 def test_when_stragglers_are_gone_it_goes_back() -> None:
     before = decide(job(1, 16), situation(window(16, late=0.1), slope_s=1.0))
     assert before.scheme != "uncoded"
-    after = decide(job(1, 16), situation(window(16), slope_s=1.0, before=before, took_s=1.1))
+    after = decide(job(1, 16), situation(window(16), slope_s=1.0, before=before, took=1.1))
     assert after.scheme == "uncoded"
 
 
 def test_what_turned_out_slower_than_uncoded_is_given_up() -> None:
     seen = window(16, late=0.1)
     before = decide(job(1, 16), situation(seen))
-    after = decide(job(1, 16), situation(seen, before=before, took_s=5.0))
+    after = decide(job(1, 16), situation(seen, before=before, took=5.0))
     assert after.scheme == "uncoded"
     assert "more than uncoded" in after.reason
     again = decide(job(1, 16), replace(situation(seen), given_up=(before.key,)))
@@ -84,8 +85,8 @@ def test_what_turned_out_slower_than_uncoded_is_given_up() -> None:
 def test_a_gain_that_is_less_than_the_wait_for_all_answers_changes_nothing() -> None:
     seen = window(16, late=0.1)
     slow = Choice("gc", {"stragglers": 1, "code": "fractional"}, 16, "")
-    many = decide(job(1, 16), replace(situation(seen, before=slow, took_s=0.5), left=100))
-    few = decide(job(1, 16), replace(situation(seen, before=slow, took_s=0.5), left=2))
+    many = decide(job(1, 16), replace(situation(seen, before=slow, took=0.5), left=100))
+    few = decide(job(1, 16), replace(situation(seen, before=slow, took=0.5), left=2))
     assert many.key != slow.key
     assert few.key == slow.key
 
@@ -103,7 +104,7 @@ CODED = Choice("gc", {"stragglers": 1, "code": "fractional"}, 16, "")
 
 @pytest.mark.parametrize(("again_s", "winner"), [(0.3, PLAIN), (0.9, CODED)], ids=["still fast", "slower by now"])
 def test_a_choice_that_is_slower_than_uncoded_was_is_held_against_it_once_more(again_s: float, winner: Choice) -> None:
-    pace = Pace(uncoded_s=0.3)
+    pace = Pace(uncoded=0.3)
     assert pace.judge(CODED, 0.32, PLAIN) is None, "few rounds were measured"
     assert pace.judge(CODED, None, PLAIN) is None, "nothing was decoded"
     back = pace.judge(CODED, 0.6, PLAIN)

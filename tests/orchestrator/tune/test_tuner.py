@@ -15,9 +15,10 @@ from gradmux.orchestrator.policies import Limits, Mu
 from gradmux.orchestrator.prices import PRICES, Prices
 from gradmux.orchestrator.simulate import SimulationOptions, simulate
 from gradmux.orchestrator.tune import SCHEMES, Choice, TuneOptions, TuneResult, tune
+from gradmux.orchestrator.tune.money import worth
 
 SLOPE_S = 1.0
-QUICK = TuneOptions(jobs=24, slope_s=SLOPE_S, resamples=4)
+QUICK = TuneOptions(jobs=24, slope_s=SLOPE_S, resamples=4, hour_usd=np.inf)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,7 @@ def test_what_it_reports_is_what_the_loop_does(profile: DelayProfile, result: Tu
                 limits=Limits(concurrency=result.concurrency),
                 load=load,
                 workers=choice.workers,
+                worth=worth(QUICK),
             ),
         )
         assert played.total_s == pytest.approx(choice.total_s, abs=1e-9)
@@ -75,13 +77,13 @@ def test_on_the_front_faster_costs_more(result: TuneResult) -> None:
 
 
 def test_by_cost_it_takes_the_cheapest(profile: DelayProfile, result: TuneResult) -> None:
-    cheap = tune(profile, replace(QUICK, objective="cost", resamples=0)).best
+    cheap = tune(profile, replace(QUICK, hour_usd=0, resamples=0)).best
     assert cheap.cost_usd == pytest.approx(min(choice.cost_usd for choice in reported(result)))
     assert cheap.cost_usd < result.best.cost_usd
 
 
 def test_arm_costs_less_and_prices_are_the_users_own(profile: DelayProfile) -> None:
-    by_cost = replace(QUICK, objective="cost", resamples=0, schemes=("uncoded",), workers=(8,))
+    by_cost = replace(QUICK, hour_usd=0, resamples=0, schemes=("uncoded",), workers=(8,))
     x86, arm = tune(profile, by_cost).best, tune(profile, replace(by_cost, prices=PRICES.for_arm())).best
     free = tune(profile, replace(by_cost, prices=Prices(gb_s=0, million_requests=0, thousand_puts=0, thousand_gets=0)))
     assert arm.cost_usd < x86.cost_usd
