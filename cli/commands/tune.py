@@ -41,6 +41,7 @@ FRONT_SHOWN = 8
     help="V, dollars that an hour of waiting is worth: the bill plus V times the time is least.  [default: 10]",
 )
 @click.option("--objective", type=click.Choice(["time", "cost"]), help="--hour-usd inf, or 0.")
+@click.option("--here", "here_s", type=FiniteFloat(0), help="Seconds that this machine takes for a whole batch.")
 @click.option("--parameters", default=0, show_default=True, type=click.IntRange(0), help="p of a model: what travels.")
 @click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
 @click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
@@ -68,6 +69,7 @@ def tune_command(
     max_load: float | None,
     hour_usd: float | None,
     objective: Literal["time", "cost"] | None,
+    here_s: float | None,
     parameters: int,
     schemes: str | None,
     wait: str,
@@ -97,6 +99,7 @@ def tune_command(
         harvest_late=harvest_late,
         max_load=max_load,
         hour_usd=waiting_usd(hour_usd, objective),
+        here_s=here_s,
         parameters=parameters,
         schemes=SCHEMES if schemes is None else tuple(name.strip() for name in schemes.split(",")),
         wait=Mu(mu) if wait == "mu" else Earliest(),
@@ -144,6 +147,8 @@ def _tell(result: TuneResult) -> None:
     console.print(table(COLUMNS, by_hand, title="by hand", right=RIGHT))
     console.print(table(COLUMNS, [_row(choice) for choice in shown], title="faster costs more", right=RIGHT))
     console.print(facts(_figures(result)))
+    for sentence in result.advice:
+        console.print(sentence)
 
 
 def _objective(result: TuneResult) -> str:

@@ -19,9 +19,6 @@ from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import Arrival, Fleet, Invocation, Outcome
 from gradmux.orchestrator.schemes.scheme import Task
 
-LEAST_DELAY_S = 1e-6
-"""what a delay is taken to be at least when it is shifted to another load"""
-
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
@@ -70,6 +67,12 @@ class Measured:
     def failed(self) -> BoolArray:
         return np.isinf(self.delay_s)
 
+    @property
+    def ordinary_s(self) -> float:
+        """Median of what answered, cold starts aside where anything else did."""
+        warm = ~self.failed & ~self.cold
+        return float(np.median(self.delay_s[warm if warm.any() else ~self.failed]))
+
     def to_dict(self) -> dict[str, Any]:
         """What one load took; cold starts and failures are counted, and kept out of the figures in seconds."""
         warm = ~self.failed & ~self.cold
@@ -110,14 +113,18 @@ class Probe:
         }
 
     def profile(self, name: str) -> DelayProfile:
-        """All rounds as one profile at the smallest load; those of other loads shifted there by the fitted slope."""
-        base, slope = self.measured[0].load, 0.0 if self.fit is None else self.fit.slope_s
-        shifted = [np.maximum(one.delay_s - slope * (one.load - base), LEAST_DELAY_S) for one in self.measured]
+        """All rounds as one profile at the smallest load; those of other loads are scaled to its ordinary answer.
+
+        Scaled, not shifted: where answers vary more than the load makes of them, a shift would leave delays that no
+        call can have, zero or less.
+        """
+        first = self.measured[0]
+        scaled = [one.delay_s * (first.ordinary_s / one.ordinary_s) for one in self.measured]
         return DelayProfile(
-            np.stack(shifted, axis=1).reshape(-1, shifted[0].shape[1]),
-            load=base,
-            slope_s=None if self.fit is None else max(slope, 0.0),
-            cold=np.stack([one.cold for one in self.measured], axis=1).reshape(-1, shifted[0].shape[1]),
+            np.stack(scaled, axis=1).reshape(-1, scaled[0].shape[1]),
+            load=first.load,
+            slope_s=None if self.fit is None else max(self.fit.slope_s, 0.0),
+            cold=np.stack([one.cold for one in self.measured], axis=1).reshape(-1, scaled[0].shape[1]),
             name=name,
         )
 

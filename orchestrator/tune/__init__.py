@@ -4,6 +4,7 @@
     material.py   the measured profile made ready: failures, load model, concurrency
     search.py     everything worth trying, evaluated;  money.py: what it costs
     robust.py     the best few over resampled profiles;  result.py: the answer
+    by_hand.py    a plain map, and this machine alone: what all of it is compared with
     fitting.py    pipeline-auto, which has nothing to tune and fits itself to the delays
     tuner.py      `tune`, the steps;  plot.py: the front of time and money as a picture
 

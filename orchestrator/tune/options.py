@@ -51,6 +51,8 @@ class TuneOptions:
     prices: Prices = PRICES
     parameters: int = 0
     """p of a model: what its gradient, weights and state take on their way out of AWS; 0: not counted"""
+    here_s: float | None = None
+    """seconds that this machine alone takes for a whole batch, with all its cores; None: not measured"""
     resamples: int = 20
     """resampled profiles over which the best few are compared; 0: none, the best on the profile itself is taken"""
     seed: int = 0

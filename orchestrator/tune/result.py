@@ -71,7 +71,10 @@ class TuneResult:
     pareto: tuple[Choice, ...]
     """nothing tried is faster and cheaper than one of these; fastest first"""
     baselines: Mapping[str, Choice | None]
-    """uncoded, independent (M uncoded jobs side by side), backup: each with its best n"""
+    """uncoded, independent (M uncoded jobs side by side), backup: each with its best n; map (a model in one call, or a
+    few) with its best copies; here (this machine alone), None where it was not measured"""
+    advice: tuple[str, ...]
+    """where something simpler is the better choice"""
     evaluated: int
     """parameter sets, on the profile itself"""
     elapsed_s: float
@@ -117,6 +120,7 @@ class TuneResult:
             "choices": [choice.to_dict() for choice in self.choices],
             "pareto": [choice.to_dict() for choice in self.pareto],
             "baselines": {name: None if of is None else of.to_dict() for name, of in self.baselines.items()},
+            "advice": list(self.advice),
             "neighbours": self.neighbours(),
             "evaluated": self.evaluated,
             "elapsed_s": self.elapsed_s,

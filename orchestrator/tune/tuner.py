@@ -23,6 +23,7 @@ from gradmux.orchestrator.evaluate import Evaluator
 from gradmux.orchestrator.policies import Earliest, Mu
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.tune import search
+from gradmux.orchestrator.tune.by_hand import advice, here, map_batches, named_map
 from gradmux.orchestrator.tune.fitting import FITS, allowed, fitting
 from gradmux.orchestrator.tune.material import Material, prepare
 from gradmux.orchestrator.tune.options import FITTING, TuneOptions
@@ -57,11 +58,13 @@ def tune(
     material = prepare(profile, options)
     tuning = _Tuning(material, options, tell)
     tuning.choose()
+    baselines = tuning.baselines()
     return TuneResult(
         best=tuning.best,
         choices=tuning.by_scheme(),
         pareto=tuning.pareto(),
-        baselines=tuning.baselines(),
+        baselines=baselines,
+        advice=advice(tuning.best, baselines["map"], baselines["here"], options),
         evaluated=sum(each.batch.size for each in tuning.tried) + (tuning.fitting is not None),
         elapsed_s=time.perf_counter() - started,
         objective=options.objective,
@@ -188,6 +191,8 @@ class _Tuning:
             "uncoded": self._baseline("uncoded"),
             "independent": self._independent(),
             "backup": self._baseline("backup"),
+            "map": self._map(),
+            "here": here(self._options),
         }
 
     def _baseline(self, scheme: str) -> Choice | None:
@@ -204,6 +209,13 @@ class _Tuning:
             return None
         tried = search.try_all([batch], self._material, self._options)
         return replace(self._least(tried, self._options), scheme="independent", params={})
+
+    def _map(self) -> Choice | None:
+        batches = map_batches(self._material, self._options)
+        if not batches:
+            return None
+        tried = search.try_all(batches, self._material, self._options)
+        return named_map(self._least(tried, self._options))
 
     def _least(self, tried: list[Tried], options: TuneOptions) -> Choice:
         place, column = search.rank(tried, options)[0]

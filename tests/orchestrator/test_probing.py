@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradmux.orchestrator.delays.probe import ProbePlan, probe
+from gradmux.orchestrator.delays.load_fit import fit_load
+from gradmux.orchestrator.delays.probe import Measured, Probe, ProbePlan, probe
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.schemes.scheme import FloatArray
@@ -66,3 +67,17 @@ def test_a_load_at_which_nothing_answers_is_an_error() -> None:
 def test_impossible_loads_get_one_line(loads: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError, match="loads"):
         ProbePlan(workers=2, loads=loads, rounds=1, patience_s=1.0)
+
+
+def test_delays_of_other_loads_stay_possible() -> None:
+    """Answers that vary by more than the load makes of them: half of those to the largest load come as fast as any."""
+    rng = np.random.default_rng(5)
+    small = rng.uniform(0.9, 1.1, (6, 8))
+    large = np.where(rng.random((6, 8)) < 0.45, 1.0, 6.0)
+    measured = tuple(
+        Measured(load, delay_s, delay_s / 2, np.zeros((6, 8), dtype=np.bool_), 1.0)
+        for load, delay_s in ((0.1, small), (1.0, large))
+    )
+    found = Probe(measured, fit_load([one.profile("") for one in measured])).profile("p")
+    assert found.delays_s.min() > 0.1, "none is shifted below what a call takes"
+    assert np.median(found.delays_s[1::2]) == pytest.approx(np.median(small), rel=0.05)
