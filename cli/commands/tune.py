@@ -142,30 +142,13 @@ def _tell(result: TuneResult) -> None:
     by_hand = [_row(choice, name) for name, choice in result.baselines.items() if choice is not None]
     shown = thin(result.pareto, FRONT_SHOWN)
     console = stdout()
-    console.print(table(COLUMNS, [_row(result.best)], title=f"chosen by {_objective(result)}", right=RIGHT))
+    console.print(table(COLUMNS, [_row(result.best)], title=f"chosen by {result.aim}", right=RIGHT))
     console.print(table(COLUMNS, [_row(choice) for choice in result.choices], title="best of each scheme", right=RIGHT))
     console.print(table(COLUMNS, by_hand, title="by hand", right=RIGHT))
     console.print(table(COLUMNS, [_row(choice) for choice in shown], title="faster costs more", right=RIGHT))
     console.print(facts(_figures(result)))
     for sentence in result.advice:
         console.print(sentence)
-
-
-def _objective(result: TuneResult) -> str:
-    plain = {"time": "time alone", "cost": "the bill alone"}
-    return plain.get(result.objective, f"the bill and ${result.hour_usd:g} an hour")
-
-
-def _neighbours(result: TuneResult) -> list[tuple[str, str]]:
-    """What the next points of the front would save or cost."""
-    best, told = result.best, []
-    if (faster := result.faster) is not None:
-        saved, paid = best.total_s - faster.total_s, faster.cost_usd - best.cost_usd
-        told.append(("faster", f"{_row(faster)[0]} on {faster.workers} saves {saved:.2f} s for ${paid:.4f} more"))
-    if (cheaper := result.cheaper) is not None:
-        saved, longer = best.cost_usd - cheaper.cost_usd, cheaper.total_s - best.total_s
-        told.append(("cheaper", f"{_row(cheaper)[0]} on {cheaper.workers} saves ${saved:.4f} for {longer:.2f} s more"))
-    return told
 
 
 def _figures(result: TuneResult) -> list[tuple[str, str]]:
@@ -181,7 +164,7 @@ def _figures(result: TuneResult) -> list[tuple[str, str]]:
     if result.cross_validation is not None:
         loss = result.cross_validation.loss
         told.append(("cross-validation", f"loses {loss:.1%} on rounds that it was not tuned on"))
-    return [*_neighbours(result), *told]
+    return [*result.told(), *told]
 
 
 def _row(choice: Choice, name: str | None = None) -> tuple[str, ...]:

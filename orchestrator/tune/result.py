@@ -113,6 +113,23 @@ class TuneResult:
             for name, each in (("faster", self.faster), ("cheaper", self.cheaper))
         }
 
+    @property
+    def aim(self) -> str:
+        """What was to be least, in words."""
+        plain = {"time": "time alone", "cost": "the bill alone"}
+        return plain.get(self.objective, f"the bill and ${self.hour_usd:g} an hour")
+
+    def told(self) -> list[tuple[str, str]]:
+        """The same for people."""
+        best, told = self.best, []
+        if (fast := self.faster) is not None:
+            saved, paid = best.total_s - fast.total_s, fast.cost_usd - best.cost_usd
+            told.append(("faster", f"{fast.scheme} on {fast.workers} saves {saved:.2f} s for ${paid:.4f} more"))
+        if (cheap := self.cheaper) is not None:
+            saved, longer = best.cost_usd - cheap.cost_usd, cheap.total_s - best.total_s
+            told.append(("cheaper", f"{cheap.scheme} on {cheap.workers} saves ${saved:.4f} for {longer:.2f} s more"))
+        return told
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
