@@ -88,6 +88,8 @@ def _remedy(code: str) -> str:
         return "gradmux deploy makes one; or check cluster.bucket"
     if code in ("403", "AccessDenied", "Forbidden"):
         return "it belongs to somebody else, or these credentials may not use it: see `gradmux deploy --policies`"
+    if code.startswith("KMS"):
+        return "enable the bucket's KMS key, and name it to worker and clients: gradmux deploy --kms-key ARN"
     if code in ("301", "PermanentRedirect"):
         return "it lies in another region: set AWS_REGION to that, or use another bucket"
     return "see what AWS says"

@@ -26,6 +26,8 @@ REASONS = {
     "KMSKeyNotFound": "the key that encrypts the function is gone",
 }
 """StateReasonCode, LastUpdateStatusReasonCode -> what to do."""
+NEW_ACCOUNT_MB = 3008
+"""The most that a function of a new account may have."""
 TIGHT = 0.7
 """Share of the memory that a model may take before its batch's activations make it doubtful."""
 
@@ -88,7 +90,8 @@ def _memory(function: Function, needs: Needs) -> Iterator[Finding]:
         takes = needs.worker_mb
         says = f"{has} MB; the largest model takes {takes} MB, and the activations of its batch"
         if takes > has:
-            yield failure("memory", says, f"gradmux deploy --memory {_rounded(takes)}, or smaller models")
+            more = "; a new account has to ask AWS's support for that" if _rounded(takes) > NEW_ACCOUNT_MB else ""
+            yield failure("memory", says, f"gradmux deploy --memory {_rounded(takes)}, or smaller models{more}")
             return
         if takes > TIGHT * has:
             yield warning("memory", says, f"gradmux deploy --memory {_rounded(takes)}")
