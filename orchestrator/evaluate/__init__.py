@@ -7,8 +7,7 @@
     timeline.py, in_flight.py, played.py   rounds behind each other under concurrency and in-flight cap
     one_round.py       uncoded, gc;  backup.py;  pipeline.py
     repeat.py          sr-sgc;  multiplexed.py: m-sgc, each closing as early as it may
-    mu_rule.py, game.py, classes.py, models.py, unions.py, bits.py, ledger.py   the papers' wait rule
-    repeat_mu.py, multiplexed_mu.py        the same schemes under it
+    published/         the papers' wait rule, and the same schemes under it;  bits.py: sets of workers
 
 A property test holds it to the loop (`simulate.simulate`) on every round's duration. Read next: `evaluator.py`.
 """

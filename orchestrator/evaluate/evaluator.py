@@ -15,21 +15,13 @@ from typing import Protocol
 import numpy as np
 
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.evaluate import (
-    backup,
-    multiplexed,
-    multiplexed_mu,
-    one_round,
-    pipeline,
-    repeat,
-    repeat_mu,
-    stretch,
-)
+from gradmux.orchestrator.evaluate import backup, multiplexed, one_round, pipeline, repeat, stretch
 from gradmux.orchestrator.evaluate.batch import Batch
 from gradmux.orchestrator.evaluate.bits import IntArray, words_for
 from gradmux.orchestrator.evaluate.chance import Chance
 from gradmux.orchestrator.evaluate.draws import Draws
 from gradmux.orchestrator.evaluate.played import Played
+from gradmux.orchestrator.evaluate.published import multiplexed_mu, repeat_mu
 from gradmux.orchestrator.evaluate.setting import Setting
 from gradmux.orchestrator.policies import Mu
 

@@ -12,8 +12,8 @@ from gradmux.orchestrator.evaluate.batch import Batch
 from gradmux.orchestrator.evaluate.bits import IntArray
 from gradmux.orchestrator.evaluate.cover import Cover, decode_delays
 from gradmux.orchestrator.evaluate.draws import Draws
-from gradmux.orchestrator.evaluate.mu_rule import Cut
 from gradmux.orchestrator.evaluate.played import PlainRounds, Played, lay_out
+from gradmux.orchestrator.evaluate.published.mu_rule import Cut
 from gradmux.orchestrator.evaluate.setting import Setting
 from gradmux.orchestrator.evaluate.timeline import limited
 from gradmux.orchestrator.policies import Mu

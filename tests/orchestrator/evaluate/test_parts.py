@@ -11,8 +11,8 @@ from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Batch, Chance, Evaluator, Setting, bits, grids
 from gradmux.orchestrator.evaluate.cover import Cover
 from gradmux.orchestrator.evaluate.in_flight import InFlight
-from gradmux.orchestrator.evaluate.models import NEVER, Arbitrary, Bursty, Model
-from gradmux.orchestrator.evaluate.unions import Past, SlidingUnions
+from gradmux.orchestrator.evaluate.published.models import NEVER, Arbitrary, Bursty, Model
+from gradmux.orchestrator.evaluate.published.unions import Past, SlidingUnions
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
 from gradmux.orchestrator.policies import Earliest, Limits, Mu
 from gradmux.orchestrator.schemes import stragglers

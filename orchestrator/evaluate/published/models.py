@@ -14,7 +14,7 @@ import numpy as np
 
 from gradmux.orchestrator.evaluate import bits
 from gradmux.orchestrator.evaluate.bits import Bits, IntArray
-from gradmux.orchestrator.evaluate.unions import Past, SlidingUnions
+from gradmux.orchestrator.evaluate.published.unions import Past, SlidingUnions
 from gradmux.orchestrator.schemes.scheme import BoolArray
 
 NEVER = np.iinfo(np.int64).max

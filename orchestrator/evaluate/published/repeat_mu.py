@@ -13,16 +13,16 @@ import numpy as np
 from gradmux.orchestrator.evaluate import bits
 from gradmux.orchestrator.evaluate.batch import Batch
 from gradmux.orchestrator.evaluate.bits import Bits, IntArray
-from gradmux.orchestrator.evaluate.classes import opens
 from gradmux.orchestrator.evaluate.cover import Cover
 from gradmux.orchestrator.evaluate.draws import Draws
-from gradmux.orchestrator.evaluate.game import Game
-from gradmux.orchestrator.evaluate.ledger import Asked, Ledger, LoadShift, Plays
-from gradmux.orchestrator.evaluate.models import Model, PerRound, PublishedBursty, Repeats
-from gradmux.orchestrator.evaluate.mu_rule import Closing, Cut
 from gradmux.orchestrator.evaluate.played import Played
+from gradmux.orchestrator.evaluate.published.classes import opens
+from gradmux.orchestrator.evaluate.published.game import Game
+from gradmux.orchestrator.evaluate.published.ledger import Asked, Ledger, LoadShift, Plays
+from gradmux.orchestrator.evaluate.published.models import Model, PerRound, PublishedBursty, Repeats
+from gradmux.orchestrator.evaluate.published.mu_rule import Closing, Cut
+from gradmux.orchestrator.evaluate.published.unions import Past
 from gradmux.orchestrator.evaluate.setting import Setting
-from gradmux.orchestrator.evaluate.unions import Past
 from gradmux.orchestrator.policies import Mu
 from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 

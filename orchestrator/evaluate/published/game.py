@@ -14,9 +14,9 @@ import numpy as np
 
 from gradmux.orchestrator.evaluate import bits
 from gradmux.orchestrator.evaluate.bits import Bits, IntArray
-from gradmux.orchestrator.evaluate.classes import Classes, Decide, Fork
-from gradmux.orchestrator.evaluate.models import AnyOf, Model
-from gradmux.orchestrator.evaluate.mu_rule import most_admitted
+from gradmux.orchestrator.evaluate.published.classes import Classes, Decide, Fork
+from gradmux.orchestrator.evaluate.published.models import AnyOf, Model
+from gradmux.orchestrator.evaluate.published.mu_rule import most_admitted
 from gradmux.orchestrator.policies import Mu
 from gradmux.orchestrator.schemes.scheme import BoolArray
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from gradmux.orchestrator.evaluate.batch import Batch
 from gradmux.orchestrator.evaluate.bits import IntArray
-from gradmux.orchestrator.evaluate.classes import Classes
 from gradmux.orchestrator.evaluate.draws import Draws
-from gradmux.orchestrator.evaluate.mu_rule import Closing
 from gradmux.orchestrator.evaluate.played import PlainRounds, Played, lay_out
+from gradmux.orchestrator.evaluate.published.classes import Classes
+from gradmux.orchestrator.evaluate.published.mu_rule import Closing
+from gradmux.orchestrator.evaluate.published.unions import with_room
 from gradmux.orchestrator.evaluate.setting import Setting
 from gradmux.orchestrator.evaluate.timeline import limited
-from gradmux.orchestrator.evaluate.unions import with_room
 from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
