@@ -21,7 +21,7 @@ from gradmux.orchestrator.runs.history import DONE, WORTH, read_history
 from gradmux.orchestrator.runs.life import Life, store_name
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.patience import PatientStore
-from gradmux.orchestrator.runs.policy import limits, wait_policy
+from gradmux.orchestrator.runs.policy import divided_by, limits, wait_policy
 from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.runs.tariff import tariff_of
 from gradmux.orchestrator.schemes.scheme import Scheme
@@ -60,7 +60,7 @@ class Assembly:
             keys=self.keys,
             epoch=self.life.epoch,
             inline_bytes=self._inline_bytes(),
-            batch_rows=self.prepared.order.batch_size,
+            batch_rows=divided_by(self.prepared.scheme(), self.prepared.order.batch_size),
         )
         for model, state in enumerate(() if saved is None else saved.states):
             trainer.load_state(model, state)

@@ -1,6 +1,6 @@
 """Wait policy and limits as a job file has them, made into the loop's own.
 
-Knows no scheme and no fleet. Read next: `orchestrator/policies.py`.
+Knows no scheme by name and no fleet. Read next: `orchestrator/policies.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from gradmux.orchestrator.auto import AutoJob
 from gradmux.orchestrator.backends import find_backend
 from gradmux.orchestrator.config import JobConfig, SchemeConfig
 from gradmux.orchestrator.policies import Earliest, Limits, Mu, WaitPolicy
+from gradmux.orchestrator.schemes.asks import SelfNormalises
+from gradmux.orchestrator.schemes.checked import Checked
+from gradmux.orchestrator.schemes.scheme import Scheme
 
 
 def wait_policy(scheme: SchemeConfig) -> WaitPolicy:
@@ -47,3 +50,9 @@ def auto_job(config: JobConfig, models: int, parameters: int = 0) -> AutoJob:
         memory_mb=config.cluster.memory_mb,
         parameters=parameters,
     )
+
+
+def divided_by(scheme: Scheme, batch_rows: int) -> int | None:
+    """Rows that the sum of an estimate is divided by; None: those that were decoded, where the scheme asks for that."""
+    asked = Checked.of(scheme).inner
+    return None if isinstance(asked, SelfNormalises) and asked.self_normalised else batch_rows

@@ -4,7 +4,9 @@ n workers in G = n // c groups, c = s + 1. The round ends with the r-th answer o
 whichever is first. Group q, of c_q workers, is not covered with probability p_q = C(n - c_q, r) / C(n, r) when all
 orders of arrival are equally likely, so sum over the covered q of g_q / (1 - p_q) is unbiased. When all are covered,
 weights of 1 give the gradient itself; `unbiased = true` keeps the factors even then, without which the mean is slightly
-too large. r = n waits for every group: exact.
+too large. r = n waits for every group: exact. An estimate is divided by the batch's own count, as in the paper;
+`normalise = decoded` divides it by the count that was decoded with the same factors: a mean over the rows that came,
+which is less noisy and slightly biased, and in which equal factors cancel.
 
 By hand, n = 4, s = 1, r = 2: two groups of 2, p = C(2, 2) / C(4, 2) = 1/6. Both answers are of group 0:
 g ~ 6/5 g_0. They are of different groups: g = g_0 + g_1, or 6/5 of it when strictly unbiased.
@@ -21,6 +23,7 @@ from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.codes import FractionalCode
 from gradmux.orchestrator.schemes.codes.fractional import FractionalWord
 from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.estimating import NORMALISE, self_normalised
 from gradmux.orchestrator.schemes.scheme import (
     Context,
     Decoding,
@@ -79,10 +82,13 @@ class ErasureJob(CodedJob):
 class ErasureHead(OneRoundScheme):
     """Fractional groups, stopped at r."""
 
-    def __init__(self, stragglers: int, responses: int, unbiased: bool, context: Context) -> None:
+    def __init__(
+        self, stragglers: int, responses: int, context: Context, *, unbiased: bool, self_normalised: bool
+    ) -> None:
         code = FractionalCode(context.workers, stragglers, context.seed)
         super().__init__("agc", code, context)
         self.groups, self.responses, self.unbiased = code, responses, unbiased
+        self.self_normalised = self_normalised
         self.exact = self.binary = responses == context.workers
 
     def _new_job(self, job: int) -> ErasureJob:
@@ -106,7 +112,8 @@ def build(params: Params, context: Context) -> Scheme:
         raise ConfigError(
             f"agc: r (responses) = {responses} does not fit {context.workers} workers: use 1 <= r <= {context.workers}"
         )
-    return ErasureHead(stragglers, responses, params["unbiased"] == "true", context)
+    unbiased = params["unbiased"] == "true"
+    return ErasureHead(stragglers, responses, context, unbiased=unbiased, self_normalised=self_normalised(params))
 
 
 INFO = SchemeInfo(
@@ -117,6 +124,7 @@ INFO = SchemeInfo(
         Parameter("stragglers", "s", int, None, "each chunk is at s + 1 workers"),
         Parameter("responses", "r", int, None, "answers that end a round at the latest"),
         Parameter("unbiased", "unbiased", str, "false", "keep the factors 1/(1 - p) when all groups are covered", FLAG),
+        NORMALISE,
     ),
     constraints="0 <= s < n, 1 <= r <= n",
     load="1/(n // (s+1))",

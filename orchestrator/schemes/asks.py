@@ -56,6 +56,16 @@ class Patient(Protocol):
         ...
 
 
+@runtime_checkable
+class SelfNormalises(Protocol):
+    """A scheme that may have estimates divided by the count that they decoded, instead of by the batch's own."""
+
+    @property
+    def self_normalised(self) -> bool:
+        """Does it, with its parameters?"""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a result stands in the sum of its job: the `index`-th of `count` terms, in the order of its decode."""

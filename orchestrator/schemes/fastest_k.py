@@ -1,7 +1,9 @@
 """`fastest-k`: uncoded, but the round ends with the k-th answer, and the rest of the gradient is guessed from those.
 
 The estimate is (n/k) times the sum of what is in: unbiased when every worker is as likely as any other to be slow, and
-as noisy as a batch of k/n the size. With k = n it is `uncoded` exactly.
+as noisy as a batch of k/n the size. With k = n it is `uncoded` exactly. The estimate
+is divided by the batch's own count; `normalise = decoded` divides it by the count that was decoded, which differs where
+workers have unequal numbers of rows, or of rows that count in the loss: the mean over the rows that came.
 
 By hand, n = 4, k = 3: workers 0, 1 and 3 answer first, g ~ 4/3 (g_0 + g_1 + g_3). Read next: `approximate.py`.
 """
@@ -12,6 +14,7 @@ import math
 
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.codes import Codeword, FractionalCode
+from gradmux.orchestrator.schemes.estimating import NORMALISE, self_normalised
 from gradmux.orchestrator.schemes.scheme import (
     Context,
     Decoding,
@@ -56,9 +59,9 @@ class FastestJob(CodedJob):
 class FastestK(OneRoundScheme):
     """Uncoded, stopped at k."""
 
-    def __init__(self, responses: int, context: Context) -> None:
+    def __init__(self, responses: int, context: Context, *, self_normalised: bool) -> None:
         super().__init__("fastest-k", FractionalCode(context.workers, 0, redraw=False), context)
-        self.responses = responses
+        self.responses, self.self_normalised = responses, self_normalised
         self.exact = self.binary = responses == context.workers
 
     def _new_job(self, job: int) -> FastestJob:
@@ -82,14 +85,14 @@ def build(params: Params, context: Context) -> Scheme:
             f"fastest-k: k (responses) = {responses} does not fit {context.workers} workers: "
             f"use 1 <= k <= {context.workers}"
         )
-    return FastestK(responses, context)
+    return FastestK(responses, context, self_normalised=self_normalised(params))
 
 
 INFO = SchemeInfo(
     name="fastest-k",
     title="Ignore stragglers: an estimate from the first k answers",
     build=build,
-    parameters=(Parameter("responses", "k", int, None, "answers that end a round"),),
+    parameters=(Parameter("responses", "k", int, None, "answers that end a round"), NORMALISE),
     constraints="1 <= k <= n",
     load="1/n",
     delay="0",

@@ -9,6 +9,8 @@ import pytest
 
 from gradmux.lambda_worker.contract import SumIndex
 from gradmux.orchestrator.ports import Invocation, StepResult
+from gradmux.orchestrator.runs.policy import divided_by
+from gradmux.orchestrator.schemes.asks import SelfNormalises
 from gradmux.orchestrator.schemes.checked import Checked
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context, Decoding, Key
@@ -27,14 +29,15 @@ class Estimating:
 
     def __init__(self, folder: Path, name: str, params: dict[str, int | str], workers: int) -> None:
         self.name, self.params, self.workers = name, params, workers
-        sizes = build_scheme(name, params, Context(workers, 1)).chunk_sizes
+        built = build_scheme(name, params, Context(workers, 1))
+        self_normalised, sizes = isinstance(built, SelfNormalises) and built.self_normalised, built.chunk_sizes
         self.run = Run(
             [PLAN],
             folder,
             chunk_sizes=sizes.tolist(),
             batch_size=24,
             dataset=make_dataset(dtype="float64"),
-            options={"batch_rows": 24},
+            options={"batch_rows": None if self_normalised else 24},
         )
         self.begin = self.run.trainer.state(0)
         self.run.trainer.publish(0)
@@ -122,6 +125,33 @@ def test_one_step_by_hand(tmp_path: Path) -> None:
     assert told.count == 24
     assert told.loss == pytest.approx(6 / 5 * g_0.sums[SumIndex.LOSS] / 24)
     assert told.correct <= 24
+
+
+@pytest.mark.parametrize(("name", "params"), [("agc", {"s": 1, "r": 2}), ("fastest-k", {"k": 2})])
+def test_self_normalised_is_the_mean_over_the_rows_that_came(
+    name: str, params: dict[str, int | str], tmp_path: Path
+) -> None:
+    """n = 5 of 24 rows, so that parts have unequal numbers of rows; of `agc` both answers are of one group."""
+    own = Estimating(tmp_path / "own", name, {**params, "normalise": "decoded"}, 5)
+    batch = Estimating(tmp_path / "batch", name, params, 5)
+    scheme = build_scheme(name, params, Context(5, 1))
+    chunk = {worker: slots[0].chunks[0] for worker, slots in scheme.assign(0).items() if slots[0] is not None}
+    alike = [worker for worker in range(1, 5) if chunk[worker] == chunk[0]] or [1, 2, 3, 4]
+    order = [0, alike[0], *(worker for worker in range(1, 5) if worker != alike[0])]
+    came = [own.chunks[c] for c in sorted({chunk[0], chunk[alike[0]]})]
+    rows = sum(each.sums[SumIndex.SAMPLES] for each in came)
+    found = own.step(order)[0]
+    np.testing.assert_allclose(found, np.sum([each.gradient for each in came], axis=0) / rows, rtol=1e-5)
+    assert np.abs(batch.step(order)[0] / found - 1.0).max() > 0.01, "else the option would change nothing"
+
+
+def test_a_run_divides_as_its_scheme_asks() -> None:
+    for name, params in (("agc", {"s": 1, "r": 2}), ("fastest-k", {"k": 2})):
+        own = build_scheme(name, {**params, "normalise": "decoded"}, Context(4, 1))
+        assert divided_by(own, 24) is None
+        assert divided_by(Checked(own), 24) is None
+        assert divided_by(build_scheme(name, params, Context(4, 1)), 24) == 24
+    assert divided_by(build_scheme("uncoded", {}, Context(4, 1)), 24) == 24
 
 
 def test_no_count_is_larger_than_the_batch(tmp_path: Path) -> None:

@@ -1,0 +1,21 @@
+"""What the sum of an estimate is divided by: a parameter of the schemes that estimate.
+
+The batch's own count keeps an unbiased sum unbiased. The count that was decoded, with the same factors, makes the step
+a mean over the rows that came: less noisy, slightly biased, and factors that are equal cancel in it. By hand, 24 rows
+in two groups of 12 and one of them in with factor 6/5: 6/5 g_0 / 24, or 6/5 g_0 / (6/5 * 12) = g_0 / 12.
+Read next: `approximate.py`.
+"""
+
+from __future__ import annotations
+
+from gradmux.orchestrator.schemes.scheme import Parameter, Params
+
+BATCH, DECODED = "batch", "decoded"
+NORMALISE = Parameter(
+    "normalise", "normalise", str, BATCH, "the sum of an estimate is divided by this count of rows", (BATCH, DECODED)
+)
+
+
+def self_normalised(params: Params) -> bool:
+    """Is it to be divided by what was decoded?"""
+    return params["normalise"] == DECODED
