@@ -55,6 +55,8 @@ class SimulationOptions:
     load: LoadModel = field(default_factory=LoadModel)
     workers: int | None = None
     """n; None: as many as the profile has"""
+    passes: int | None = None
+    """P, into how many passes every batch is cut: loads are multiples of 1/P; None: any"""
     seed: int = 0
     worth: Worth = WORTH
     """by what a scheme chooses that sizes its jobs itself"""
@@ -171,6 +173,7 @@ def _context(scheme: str, params: Params, workers: int, options: SimulationOptio
         concurrency=concurrency,
         worth=options.worth,
         expected=options.expected,
+        passes=options.passes,
     )
 
 

@@ -26,6 +26,7 @@ WORKER_MB = 2048
 @click.option("--jobs", default=100, show_default=True, type=click.IntRange(1), help="J, gradients to decode.")
 @click.option("--models", type=click.IntRange(1), help="M, models side by side (else as few as the scheme needs).")
 @click.option("--workers", type=click.IntRange(1), help="n, fewer than the profile has: drawn anew for each round.")
+@click.option("--passes", type=click.IntRange(1), help="P, passes of a batch: loads are multiples of 1/P (else any).")
 @click.option(
     "--concurrency",
     type=click.IntRange(1),
@@ -62,6 +63,7 @@ def simulate_command(
     jobs: int,
     models: int | None,
     workers: int | None,
+    passes: int | None,
     concurrency: int | None,
     wait: str,
     mu: float,
@@ -105,6 +107,7 @@ def simulate_command(
         ),
         load=LoadModel(found.slope_s or 0.0 if slope_s is None else slope_s, found.reference_load(base_load), load),
         workers=workers,
+        passes=passes,
         seed=seed,
         worth=worth_of(PRICES, WORKER_MB, waiting_usd(hour_usd, None)),
     )

@@ -30,6 +30,7 @@ FRONT_SHOWN = 8
     help="C, invocations in flight (else 1,000, or the columns).",
 )
 @click.option("--workers", default="auto", show_default=True, metavar="auto|N,N,...", help="n to try.")
+@click.option("--passes", type=click.IntRange(1), help="P, passes of a batch: loads are multiples of 1/P (else any).")
 @click.option("--slope", "slope_s", type=FiniteFloat(0), help="Seconds per unit of load (else the profile's own).")
 @click.option("--base-load", type=FiniteFloat(0), help="Load that the delays stand for (else the profile's own).")
 @click.option("--in-flight-cap", type=FiniteFloat(0, 1), help="Share of n that may still run when a round closes.")
@@ -62,6 +63,7 @@ def tune_command(
     models: int,
     concurrency: int | None,
     workers: str,
+    passes: int | None,
     slope_s: float | None,
     base_load: float | None,
     in_flight_cap: float | None,
@@ -107,6 +109,7 @@ def tune_command(
         prices=list_prices.for_arm() if arm else list_prices,
         resamples=resamples,
         seed=seed,
+        passes=passes,
     )
     if plot is not None:
         from gradmux.orchestrator.delays.plots import picture_path

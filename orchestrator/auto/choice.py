@@ -37,6 +37,8 @@ class AutoJob:
     memory_mb: int = 2048
     parameters: int = 0
     """p of a model, on average: what travels"""
+    passes: int | None = None
+    """P, into how many passes every batch is cut; None: not known"""
 
     @property
     def abreast(self) -> bool:

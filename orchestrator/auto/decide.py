@@ -143,6 +143,7 @@ def _options(job: AutoJob, now: Situation) -> TuneOptions:
         prices=job.prices,
         memory_mb=job.memory_mb,
         parameters=job.parameters,
+        passes=job.passes,
     )
 
 

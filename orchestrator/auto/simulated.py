@@ -84,7 +84,7 @@ class _Played:
 
 def job_of(options: SimulationOptions, columns: int) -> AutoJob:
     """The job that these options describe, over a profile of so many columns. Raises: ConfigError."""
-    models, workers = options.models or PIPELINE_MODELS, options.workers or columns
+    models, workers = options.models or PIPELINE_MODELS, min(options.workers or columns, options.passes or columns)
     if options.jobs % models:
         raise ConfigError(f"--jobs {options.jobs}: auto needs a multiple of the {models} models (--models)")
     return AutoJob(
@@ -95,6 +95,7 @@ def job_of(options: SimulationOptions, columns: int) -> AutoJob:
         in_flight_cap=options.limits.in_flight_cap,
         seed=options.seed,
         hour_usd=options.worth.hour_usd,
+        passes=options.passes,
     )
 
 
@@ -126,6 +127,7 @@ def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: Flo
         seed=job.seed,
         concurrency=job.concurrency,
         worth=worth_of_job(job),
+        passes=job.passes,
     )
     scheme = build_scheme(choice.scheme, choice.params, context)
     fleet = ProfileFleet(DelayTable(delays_s, scheme.workers, job.seed, first=plan.first), load, start_s=now_s)

@@ -214,7 +214,7 @@ def _play(prepared: Prepared, delays: CallDelays, load: LoadModel) -> Played:
     if not prepared.auto:
         calls, jobs, _ = _play_part(prepared, delays, load)
         return Played(calls, prepared.config.scheme.name, prepared.scheme().workers, jobs)
-    job = auto_job(prepared.config, prepared.plan.models, prepared.parameters)
+    job = auto_job(prepared.config, prepared.plan.models, prepared.passes, prepared.parameters)
     pilot, steps = Pilot(job), prepared.plan.steps
     total, jobs, workers, done = Calls(), 0, 0, 0
     while done < steps:

@@ -164,7 +164,7 @@ class _Bench:
             weights=self.trainer.weights,
             seed=prepared.config.training.seed,
             wire=Wire(prepared.wire_dtype(scheme), self.aggregation.mode),
-            pass_rows=prepared.config.training.pass_rows,
+            passes=prepared.passes,
         )
         self._requests = RequestBuilder(materials, plan, scheme.chunk_sizes)
 

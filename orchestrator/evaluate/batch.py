@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.schemes.passes import most_passes
 from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
@@ -30,6 +31,8 @@ class Batch:
     """of schemes that take one: "fractional" or "cyclic" (a dft code closes rounds when a cyclic one does)"""
     loads: FloatArray | None = None
     """(P,) a fixed load of every invocation, fraction of one batch, instead of the assigned one"""
+    passes: int | None = None
+    """of every batch: loads are whole passes, for each task those of the workers that have the most; None: any load"""
 
     def ints(self, name: str) -> IntArray:
         """One parameter of all columns."""
@@ -68,6 +71,13 @@ class Batch:
         """(P,) G, groups of a fractional code."""
         return self.workers // (self.tolerance() + 1)
 
+    def parts(self) -> IntArray:
+        """(P,) how many chunks a batch is cut into."""
+        chunks = np.full(self.size, self.workers) if self.code == "cyclic" else self.chunks()
+        if self.scheme != "m-sgc":
+            return chunks
+        return self.workers * (self.ints("window") - 1) + self.ints("burst") * chunks
+
     def code_load(self) -> FloatArray:
         """(P,) fraction of what a code encodes that one worker processes."""
         if self.code == "cyclic":
@@ -80,6 +90,11 @@ class Batch:
             return self.loads
         if self.scheme == "stretch":
             return self.ints("steps").astype(np.float64)
+        load = self._exact_load()
+        return load if self.passes is None else most_passes(load, self.passes)
+
+    def _exact_load(self) -> FloatArray:
+        """(P,) what a task is of one batch that can be cut anywhere."""
         if self.scheme != "m-sgc":
             return self.code_load()
         private = self.ints("window") - 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,7 +35,14 @@ def published(workers: int, jobs: int, max_delay: int) -> list[Batch]:
 
 
 def for_tuning(
-    scheme: str, workers: int, *, models: int, max_load: float, by_mu: bool = False, steps: int = 1
+    scheme: str,
+    workers: int,
+    *,
+    models: int,
+    max_load: float,
+    by_mu: bool = False,
+    steps: int = 1,
+    passes: int | None = None,
 ) -> list[Batch]:
     """What the tuner tries of one scheme on n workers: all parameters that can make a difference.
 
@@ -42,6 +50,7 @@ def for_tuning(
     fractional. When rounds close as early as they may, such a code matters through its number of groups alone, and W
     of SR-SGC through s alone, so that one set stands for many; lambda of SR-SGC is tried in steps of a quarter.
     `steps`: of each model, which bounds K of stretches; for these, whole batches, `max_load` bounds the copies.
+    `passes`: of a batch, which nothing cuts into more parts.
     """
     code = FractionalGrid(workers, max_load, by_mu)
     makers: dict[str, Callable[[], Batch]] = {
@@ -53,9 +62,11 @@ def for_tuning(
         "pipeline": code.pipeline,
         "stretch": lambda: _stretches(workers, steps),
     }
-    batch = makers[scheme]()
+    batch = replace(makers[scheme](), passes=passes)
     if scheme == "stretch":
         return [batch]
+    if passes is not None and batch.size:
+        batch = batch.take(batch.parts() <= passes)
     return [batch.take(batch.load() * workers <= max_load * (1 + TOLERANCE))] if batch.size else []
 
 

@@ -17,7 +17,7 @@ from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.record import Header
 from gradmux.orchestrator.runs.budget import Budget
 from gradmux.orchestrator.runs.checkpoints import Checkpoint
-from gradmux.orchestrator.runs.history import DONE, WORTH, read_history
+from gradmux.orchestrator.runs.history import DONE, PASSES, WORTH, read_history
 from gradmux.orchestrator.runs.life import Life, store_name
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.patience import PatientStore
@@ -103,7 +103,7 @@ class Assembly:
             weights=trainer.weights,
             seed=prepared.config.training.seed,
             wire=Wire(prepared.wire_dtype(scheme), mode, post=self.event),
-            pass_rows=prepared.config.training.pass_rows,
+            passes=prepared.passes,
         )
         return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
 
@@ -136,7 +136,12 @@ class Assembly:
             epoch=self.life.epoch,
             names=tuple(model.name for model in self.prepared.models),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            extra={DONE: done, WORTH: self.prepared.worth.to_dict(), **told},
+            extra={
+                DONE: done,
+                PASSES: self.prepared.passes,
+                WORTH: self.prepared.worth.to_dict(),
+                **told,
+            },
         )
 
     def budget(self) -> Budget | None:

@@ -114,7 +114,7 @@ class Player:
 
     def play_auto(self, trainer: TorchTrainer, keeper: Keeper, done: tuple[int, ...]) -> None:
         """Segment after segment, each under the scheme that the delays so far speak for."""
-        job = auto_job(self.prepared.config, len(done), self.prepared.parameters)
+        job = auto_job(self.prepared.config, len(done), self.prepared.passes, self.prepared.parameters)
         pilot, steps = Pilot(job), self.prepared.plan.steps
 
         def tell(choice: Choice) -> None:

@@ -35,12 +35,15 @@ def limits(config: JobConfig) -> Limits:
     )
 
 
-def auto_job(config: JobConfig, models: int, parameters: int = 0) -> AutoJob:
-    """What bounds the choice of `auto`, and by what it chooses. `parameters`: of a model, on average."""
+def auto_job(config: JobConfig, models: int, passes: int, parameters: int = 0) -> AutoJob:
+    """What bounds the choice of `auto`, and by what it chooses. `parameters`: of a model, on average.
+
+    Of more workers than a batch has `passes` some would have nothing to do.
+    """
     return AutoJob(
         models=models,
         steps=config.training.steps,
-        workers=config.cluster.most_workers,
+        workers=min(config.cluster.most_workers, passes),
         concurrency=config.cluster.concurrency,
         in_flight_cap=config.scheme.in_flight_cap,
         max_load=config.scheme.max_load,
@@ -49,6 +52,7 @@ def auto_job(config: JobConfig, models: int, parameters: int = 0) -> AutoJob:
         prices=find_backend(config.cluster.backend).prices,
         memory_mb=config.cluster.memory_mb,
         parameters=parameters,
+        passes=passes,
     )
 
 

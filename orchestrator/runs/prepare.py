@@ -36,7 +36,7 @@ from gradmux.orchestrator.training.code import Code
 from gradmux.orchestrator.training.data import Dataset
 from gradmux.orchestrator.training.memory import require_memory
 from gradmux.orchestrator.training.models import ModelPlan
-from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds, pass_count
+from gradmux.orchestrator.training.order import BatchOrder, pass_count
 from gradmux.orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
 from gradmux.orchestrator.training.requests import wire_dtype
 from gradmux.orchestrator.training.trainer import TorchTrainer
@@ -92,7 +92,13 @@ class Prepared:
             samples=self.config.data.batch_size,
             rates=self._rates(),
             distances=distances,
+            passes=self.passes,
         )
+
+    @property
+    def passes(self) -> int:
+        """P, into how many passes every batch is cut: the fewest that any of the models asks for."""
+        return min(pass_count(self.order.batch_size, plan.pass_rows) for plan in self.models)
 
     @property
     def scheme_name(self) -> str:
@@ -159,25 +165,33 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
 
 
 def _require_rows_to_estimate_from(prepared: Prepared, scheme: Scheme) -> None:
-    """Refuses estimates of so few rows that the results they are made from may hold none."""
+    """Refuses estimates of so few rows that the results they are made from may hold none; tells who has none."""
     name, batch_size = prepared.config.scheme.name, prepared.order.batch_size
-    passes = pass_count(batch_size, prepared.config.training.pass_rows)
-    empty = 0 in np.diff(chunk_bounds(scheme.chunk_sizes, passes))
-    if empty and passes < batch_size:
-        log.warning(
-            "a batch has %d passes of at most %d rows, fewer than the %d parts that %s makes of it, so some workers "
-            "have nothing to compute: use fewer workers, larger batches (data.batch_size) or smaller passes "
-            "(training.pass_rows)",
-            passes,
-            prepared.config.training.pass_rows,
-            len(scheme.chunk_sizes),
-            name,
-        )
-    if empty and (prepared.config.scheme.approximate or not scheme.exact):
+    parts, empty = len(scheme.chunk_sizes), int((scheme.chunk_sizes == 0).sum())
+    if not empty:
+        return
+    if prepared.config.scheme.approximate or not scheme.exact:
         raise ConfigError(
-            f"{name} estimates gradients from {len(scheme.chunk_sizes)} chunks of a batch, but some have no rows with "
-            f"data.batch_size = {batch_size}: use larger batches, fewer workers, or exact decodes"
+            f"{name} estimates gradients from {parts} chunks of a batch, but {empty} have no rows with "
+            f"data.batch_size = {batch_size} in {_counted(prepared.passes, 'pass', 'passes')}: use larger batches, "
+            "fewer workers, smaller passes (training.pass_rows), or exact decodes"
         )
+    if prepared.passes < batch_size:
+        rows = -(-batch_size // prepared.passes)
+        log.warning(
+            "%s of up to %d rows make a batch, but %s cuts it into %d parts: %d of them are empty, and workers that "
+            "have no other compute nothing; use fewer workers, larger batches (data.batch_size) or smaller passes "
+            "(training.pass_rows)",
+            _counted(prepared.passes, "pass", "passes"),
+            rows,
+            name,
+            parts,
+            empty,
+        )
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _checked_for_lazy(prepared: Prepared) -> Prepared:

@@ -39,6 +39,7 @@ def run_probe(prepared: Prepared, place: Place, plan: ProbePlan, on_round: Calla
             weights=trainer.weights,
             seed=prepared.config.training.seed,
             wire=Wire(dtype=wire_dtype([prepared.config.training.dtype], binary=True)),
+            passes=prepared.passes,
         )
         cluster = prepared.config.cluster
         fleet = place.fleet(

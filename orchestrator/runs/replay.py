@@ -24,7 +24,7 @@ from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
 from gradmux.orchestrator.record import Decoded, EndLine, Header, Line, MemoryRecord, RecordError, RoundLine
 from gradmux.orchestrator.rounds import Rounds
-from gradmux.orchestrator.runs.history import DONE, WORTH
+from gradmux.orchestrator.runs.history import DONE, PASSES, WORTH
 from gradmux.orchestrator.runs.prepare import model_plans
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context, Scheme
@@ -192,6 +192,7 @@ def _scheme(header: Header, plan: Plan, config: JobConfig, distances: RecordedDi
         distances=distances,
         worth=Worth.of(header.extra.get(WORTH, {"hour_usd": math.inf})),
         longest_s=config.cluster.timeout_s / 3,
+        passes=header.extra.get(PASSES),
     )
     return build_scheme(header.scheme, header.params, context)
 

@@ -54,7 +54,7 @@ class Checked:
         self.workers, self.jobs, self.rounds, self.delay = self._numbers()
         self.overlapping, self.binary = bool(scheme.overlapping), bool(scheme.binary)
         self.reuses_results = bool(getattr(scheme, "reuses_results", False))
-        self.chunk_sizes = _chunk_sizes(name, scheme.chunk_sizes)
+        self.chunk_sizes = _chunk_sizes(name, scheme.chunk_sizes, empty=hasattr(scheme, "passes"))
         self._rows = Rows(len(self.chunk_sizes))
         self._soundness, self._answered, self._hear = Soundness(), self._rows.answered.add, scheme.heard
         self._undecoded = set(range(self.jobs))
@@ -419,15 +419,15 @@ class _GuardedModel:
         self._checked._guard("commit", lambda: self._model.commit(late))
 
 
-def _chunk_sizes(name: str, given: object) -> FloatArray:
-    """(chunks,) as they are from now on. Raises: SchemeFault."""
+def _chunk_sizes(name: str, given: object, *, empty: bool) -> FloatArray:
+    """(chunks,) as they are from now on; some may be `empty`, where they are whole passes. Raises: SchemeFault."""
     try:
         sizes = np.array(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise SchemeFault(name, "", f"chunk_sizes is not an array of numbers: {error}") from None
     if sizes.ndim != 1 or not sizes.size:
         raise SchemeFault(name, "", f"chunk_sizes has shape {sizes.shape}, but must be (chunks,)")
-    wrong = np.flatnonzero(~(np.isfinite(sizes) & (sizes > 0)))
+    wrong = np.flatnonzero(~(np.isfinite(sizes) & ((sizes > 0) | (empty & (sizes == 0)))))
     if wrong.size:
         raise SchemeFault(name, "", f"chunk {wrong[0]} is {sizes[wrong[0]]:g} of the batch, but must be above 0")
     if abs(sizes.sum() - 1.0) > SIZES_SUM:

@@ -1,9 +1,10 @@
 """How long invocations take, learnt from those that came back and those that have not: distribution, slope, workers.
 
 A delay is taken as D + slope * load, D drawn anew for each invocation. The slope is fitted to the medians of rounds
-with different loads; the distribution of D is the Kaplan-Meier estimate, since what is still in flight says how slow
-the slow are long before they answer. Workers that have been fast are ranked before those that have not: indices stay
-slow for many rounds on some platforms, and where they do not, no order is worse than another.
+with different loads; while all have had the same load it is 0, and D includes what that load takes. The distribution
+of D is the Kaplan-Meier estimate, since what is still in flight says how slow the slow are long before they answer.
+Workers that have been fast are ranked before those that have not: indices stay slow for many rounds on some platforms,
+and where they do not, no order is worse than another.
 
 What was measured elsewhere (`Expected`) is where the estimate begins: delays of others stand beside its own, the fewer
 the more there are of these, and the slope that was tried counts as one that is known to half of itself.
@@ -36,6 +37,8 @@ PRIOR = 2.0
 """delays like everybody's that a worker is taken to have had"""
 LEAST_S = 1e-3
 """seconds; no delay without load is taken for less"""
+ONE_LOAD = 1e-9
+"""loads that differ by less are equal"""
 POINTS = 128
 """of the distribution that are kept"""
 OTHERS = 48
@@ -67,7 +70,6 @@ class Delays:
 class _Count:
     """Invocations of one round."""
 
-    load: float
     began: int = 0
     ended: int = 0
 
@@ -101,7 +103,7 @@ class DelayEstimate:
     @property
     def ready(self) -> bool:
         """Is enough known for an estimate?"""
-        return self.expects or self._seen_slope
+        return self.expects or len(self._medians) >= FEWEST_ROUNDS
 
     @property
     def expects(self) -> bool:
@@ -111,31 +113,31 @@ class DelayEstimate:
     @property
     def _seen_slope(self) -> bool:
         """Do the rounds tell a slope?"""
-        return len(self._medians) >= FEWEST_ROUNDS and len({load for load, _ in self._medians}) > 1
+        return len(self._medians) >= FEWEST_ROUNDS and float(np.ptp([load for load, _ in self._medians])) > ONE_LOAD
 
     def began(self, call: Call, load: float, at_s: float) -> None:
         """The invocation is on its way since `at_s`."""
         self._running[call] = load, at_s
-        self._rounds.setdefault(call.round, _Count(load)).began += 1
+        self._rounds.setdefault(call.round, _Count()).began += 1
         self._now_s = max(self._now_s, at_s)
 
     def ended(self, call: Call, at_s: float, answered: bool) -> None:
         """It came back; a failure says nothing about delays."""
         load, start_s = self._running.pop(call)
         self._now_s = max(self._now_s, at_s)
-        self._count_down(call.round, at_s - start_s)
+        self._count_down(call.round, load, at_s - start_s)
         if answered:
             self._known.append((load, at_s - start_s))
             without_load_s = max(at_s - start_s - self._slope_s * load, LEAST_S)
             self._sums[call.worker] = MEMORY * self._sums[call.worker] + math.log(without_load_s)
             self._counts[call.worker] = MEMORY * self._counts[call.worker] + 1.0
 
-    def _count_down(self, round_index: int, delay_s: float) -> None:
+    def _count_down(self, round_index: int, load: float, delay_s: float) -> None:
         """A round's answers come in the order of their delays, so the middle one is the median."""
         count = self._rounds[round_index]
         count.ended += 1
         if count.halfway:
-            self._medians.append((count.load, delay_s))
+            self._medians.append((load, delay_s))
         if count.ended == count.began:
             del self._rounds[round_index]
 

@@ -3,8 +3,8 @@
 Before each dispatch the scheme chooses by what all invocations have taken so far, those still in flight included
 (`delay_estimate.py`), and by what time and calls are worth (`sizing.py`): n workers in G = n // (s+1) groups for one
 step, where computing is dear; or, where a call is dear, K steps in a row on a few copies that each compute whole
-batches, of which the first answer counts (a stretch, as in `stretch.py`). G is a power of two up to C/M, so that every
-group holds a whole number of the batch's chunks.
+batches, of which the first answer counts (a stretch, as in `stretch.py`). G is a power of two up to C/M and to P, the
+number of passes of a batch, so that every group holds a whole number of the batch's chunks.
 
 It begins with delays of elsewhere and with computing as it was tried before the run, where these are given. Otherwise
 it begins with 3/4 of a model's share C/M, one step and several G, for the slope. Every 32nd job of one step tries a
@@ -35,6 +35,7 @@ from gradmux.orchestrator.schemes.scheme import (
     BoolArray,
     Context,
     Decoding,
+    FloatArray,
     Key,
     Parameter,
     Params,
@@ -71,10 +72,10 @@ class DealtJob:
         self.needed = len(groups)
         """groups that nobody has answered for"""
 
-    @property
-    def load(self) -> float:
-        """Batches that each worker processes, a fraction of one where the job is one step."""
-        return self.steps / len(self.groups)
+    def load(self, worker: int, chunk_sizes: FloatArray) -> float:
+        """Batches that a worker processes, a fraction of one where the job is one step."""
+        first = self._group[worker] * self._chunks
+        return self.steps * float(chunk_sizes[first : first + self._chunks].sum())
 
     @property
     def complete(self) -> bool:
@@ -133,7 +134,8 @@ class AutoPipeline(OverlappingScheme[DealtJob]):
     def __init__(self, busy: float, context: Context) -> None:
         concurrency = context.concurrency or context.workers
         share = max(1, concurrency // context.models)
-        groups = 1 << (min(share, context.workers).bit_length() - 1)
+        most_groups = min(share, context.workers, context.passes or context.workers)
+        groups = 1 << (most_groups.bit_length() - 1)
         most = min(MOST_SHARES * share, concurrency, context.workers)
         sizes = np.full(groups, 1.0 / groups)
         super().__init__("pipeline-auto", context, delay=0, chunk_sizes=sizes, binary=True)
@@ -150,7 +152,8 @@ class AutoPipeline(OverlappingScheme[DealtJob]):
 
     def began(self, call: Call, at_s: float) -> None:
         """The invocation is on its way."""
-        self._estimate.began(call, self._active[call.round].load, at_s)
+        load = self._active[call.round].load(call.worker, self.chunk_sizes)
+        self._estimate.began(call, load, at_s)
 
     def ended(self, call: Call, at_s: float, answered: bool) -> None:
         """It came back."""
@@ -232,7 +235,7 @@ INFO = SchemeInfo(
     build=build,
     parameters=(Parameter("busy", "rho", float, 1.0, "share of the concurrency that it tries to keep busy"),),
     constraints="0 < rho <= 1",
-    load="1/G, G a power of two up to C/M, chosen for each job",
+    load="1/G, G a power of two up to C/M and P, chosen for each job",
     delay="0 (jobs of other models overlap: nothing waits)",
     tolerates="every set that contains no whole group; other groups are invoked again",
     costs="a few dozen jobs until it knows the delays; a worker's part is computed in up to C/M pieces",

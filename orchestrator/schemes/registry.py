@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 
+import numpy as np
+
 from gradmux.orchestrator.errors import ConfigError, GradmuxError, SchemeFault, raised_at
 from gradmux.orchestrator.former import why_missing
 from gradmux.orchestrator.schemes import (
@@ -28,9 +30,12 @@ from gradmux.orchestrator.schemes import (
     stretch,
     uncoded,
 )
+from gradmux.orchestrator.schemes.passes import in_passes
 from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Scheme, SchemeInfo
 
 ENTRY_POINTS = "gradmux.schemes"
+SAME_SIZE = 1e-12
+"""sizes of chunks that differ by less are equal"""
 
 REGISTRY: dict[str, SchemeInfo] = {
     info.name: info
@@ -125,11 +130,13 @@ def build_scheme(name: str, given: Mapping[str, str | int | float], context: Con
         raise ConfigError(f"workers (n) = {context.workers}: at least 1 worker is needed")
     if context.jobs < 1:
         raise ConfigError(f"jobs (J) = {context.jobs}: at least 1 gradient is needed")
+    if context.passes is not None and context.passes < 1:
+        raise ConfigError(f"passes (P) = {context.passes}: a batch has at least 1 pass")
     if context.seed < 0:
         raise ConfigError(f"seed = {context.seed}: use a whole number >= 0")
     params: Params = parse_params(info, given)
     try:
-        return _under(info.name, info.build(params, context))
+        return _in_passes(_under(info.name, info.build(params, context)), context.passes)
     except GradmuxError:
         raise
     except Exception as error:  # a scheme from elsewhere may raise anything
@@ -142,6 +149,22 @@ def _under(name: str, scheme: Scheme) -> Scheme:
     if getattr(scheme, "name", name) != name:
         with suppress(AttributeError):
             vars(scheme)["name"] = name
+    return scheme
+
+
+def _in_passes(scheme: Scheme, passes: int | None) -> Scheme:
+    """`scheme` with chunks that are whole passes. Raises: SchemeFault when its sizes are others and cannot be set."""
+    asked = np.asarray(getattr(scheme, "chunk_sizes", ()), dtype=np.float64)
+    if passes is None or asked.ndim != 1 or not (asked > 0).all() or not asked.size:
+        return scheme  # what is wrong with them is told by `checked.py`
+    sizes = in_passes(asked, passes)
+    if np.allclose(sizes, asked, rtol=0, atol=SAME_SIZE):
+        return scheme
+    try:
+        scheme.chunk_sizes, scheme.passes = sizes, passes  # type: ignore[misc, attr-defined]
+    except AttributeError:
+        told = f"its chunk_sizes cannot be set to multiples of 1/{passes}: make it an attribute, or use Context.passes"
+        raise SchemeFault(scheme.name, "", told).before_any_worker() from None
     return scheme
 
 

@@ -172,7 +172,10 @@ class Scheme(Protocol):
 
     @property
     def chunk_sizes(self) -> FloatArray:
-        """(chunks,) fractions of the batch, sum 1; the same for every job."""
+        """(chunks,) fractions of the batch, sum 1; the same for every job.
+
+        Where P is known they are set anew, as multiples of 1/P, before the scheme is used; then some may be 0.
+        """
         ...
 
     @property
@@ -294,6 +297,8 @@ class Context:
     """what one call of several steps is to last at most, seconds"""
     expected: Expected | None = None
     """what calls are taken to take before any was made; None: nothing is known"""
+    passes: int | None = None
+    """P, into how many passes every batch is cut: chunk sizes become multiples of 1/P (`passes.py`); None: not known"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gradmux.lambda_worker import order
 from gradmux.lambda_worker.order import RowIds
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.schemes.passes import chunk_bounds
 
 __all__ = ["BatchOrder", "RowIds", "chunk_bounds", "pass_count"]
 
@@ -41,16 +42,6 @@ class BatchOrder(order.BatchOrder):
     def chunks(self, step: int, bounds: tuple[int, ...], passes: int | None = None) -> Sequence[RowIds]:
         """The rows of each chunk of a batch of `passes` (None: of one row each) that is cut at `bounds`, ascending."""
         return [self.rows_of(step, passes or self.batch_size, first, end) for first, end in pairwise(bounds)]
-
-
-def chunk_bounds(chunk_sizes: NDArray[np.float64], passes: int) -> tuple[int, ...]:
-    """(chunks + 1,) where to cut a batch of `passes`: rounded running sums of the chunks' fractions, from 0 to passes.
-
-    No chunk is off its fraction by more than a pass; with more chunks than passes some are empty.
-    """
-    cuts = np.rint(np.cumsum(chunk_sizes) * passes).astype(int)
-    cuts[-1] = passes
-    return (0, *cuts.tolist())
 
 
 def pass_count(batch_size: int, pass_rows: int | None) -> int:

@@ -181,10 +181,10 @@ def _cut(pass_rows: int | None, chunk_sizes: NDArray[np.float64] | None, rows: i
 
 
 def _bounds(chunk_sizes: NDArray[np.float64] | None, rows: int) -> list[int]:
-    """Where a batch is cut: at the nearest row."""
+    """Where a batch is cut: at the nearest row, the later one of two."""
     if chunk_sizes is None:
         return [0, rows]
-    return [0, *(round(float(share) * rows) for share in np.cumsum(chunk_sizes)[:-1]), rows]
+    return [0, *(math.floor(float(share) * rows + 0.5 + 1e-9) for share in np.cumsum(chunk_sizes)[:-1]), rows]
 
 
 def _mixed(*seeds: int) -> int:

@@ -24,7 +24,7 @@ from gradmux.orchestrator.ports import Invocation
 from gradmux.orchestrator.schemes import scheme
 from gradmux.orchestrator.store import Keys
 from gradmux.orchestrator.training.data import DataRef
-from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds, pass_count
+from gradmux.orchestrator.training.order import BatchOrder, chunk_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class RunMaterials:
     seed: int = 0
     """of dropout"""
     wire: Wire = field(default_factory=Wire)
-    pass_rows: int | None = None
-    """rows of a pass at most; None: a pass is a row, and a forward takes all of a chunk"""
+    passes: int | None = None
+    """P of every batch; None: a pass is a row"""
 
 
 def wire_dtype(dtypes: Iterable[str], *, binary: bool, half: bool = False) -> str:
@@ -79,7 +79,7 @@ class RequestBuilder:
     def __init__(self, materials: RunMaterials, jobs: Plan, chunk_sizes: NDArray[np.float64]) -> None:
         """`chunk_sizes` are the scheme's, (chunks,) fractions of a batch."""
         self._run, self._jobs = materials, jobs
-        self._plans = [_plan_of(order, chunk_sizes, materials.pass_rows) for order in materials.orders]
+        self._plans = [_plan_of(order, chunk_sizes, materials.passes) for order in materials.orders]
 
     def build(self, call: Invocation) -> Request:
         """The request of one attempt. Every job in it must be published."""
@@ -138,10 +138,10 @@ class RequestBuilder:
 
 
 def _plan_of(
-    order: BatchOrder, chunk_sizes: NDArray[np.float64], pass_rows: int | None
+    order: BatchOrder, chunk_sizes: NDArray[np.float64], passes: int | None
 ) -> tuple[Order, int, tuple[int, ...]]:
     """How requests name the order of a model's batches, into how many passes they are cut, and where chunks begin."""
-    passes = pass_count(order.batch_size, pass_rows)
+    passes = passes or order.batch_size
     named = Order(order.rows, order.batch_size, order.seed, order.shuffle)
     return named, passes, chunk_bounds(chunk_sizes, passes)
 

@@ -50,6 +50,7 @@ def play_fitting(material: Material, options: TuneOptions, expected: Expected | 
         seed=options.seed,
         worth=worth(options),
         expected=expected,
+        passes=options.passes,
     )
     return simulate(material.delays_s, FITTING, {}, played)
 

@@ -56,6 +56,8 @@ class TuneOptions:
     resamples: int = 20
     """resampled profiles over which the best few are compared; 0: none, the best on the profile itself is taken"""
     seed: int = 0
+    passes: int | None = None
+    """P, into how many passes every batch is cut: no choice cuts it into more parts; None: not known"""
 
     @property
     def objective(self) -> Objective:
@@ -74,6 +76,8 @@ class TuneOptions:
         for label, given in (("jobs", self.jobs), ("models", self.models), ("memory_mb", self.memory_mb)):
             if given < 1:
                 raise ConfigError(f"{label} is {given}, but must be at least 1")
+        if self.passes is not None and self.passes < 1:
+            raise ConfigError(f"passes is {self.passes}, but a batch has at least 1 pass")
         if self.concurrency is not None and self.concurrency < 1:
             raise ConfigError(f"concurrency is {self.concurrency}, but at least 1 invocation must be allowed in flight")
         if self.max_load is not None and not self.max_load >= 1:

@@ -82,6 +82,7 @@ def batches(material: Material, options: TuneOptions) -> list[Batch]:
             max_load=options.max_load or workers,
             by_mu=by_mu,
             steps=-(-options.jobs // options.models),
+            passes=options.passes,
         )
     ]
     for batch in found:
@@ -91,10 +92,11 @@ def batches(material: Material, options: TuneOptions) -> list[Batch]:
 
 def independent(material: Material, options: TuneOptions) -> Batch | None:
     """M uncoded jobs side by side on C/M workers each: a pipeline without redundancy; None when C < M."""
-    workers = min(material.concurrency // options.models, material.columns)
+    workers = min(material.concurrency // options.models, material.columns, options.passes or material.columns)
     if workers < 1:
         return None
-    return Batch("pipeline", workers, {"per_job": np.array([workers]), "stragglers": np.array([0])}, 1)
+    values = {"per_job": np.array([workers]), "stragglers": np.array([0])}
+    return Batch("pipeline", workers, values, 1, passes=options.passes)
 
 
 def workers_for(scheme: str, material: Material, options: TuneOptions) -> list[int]:
@@ -105,7 +107,7 @@ def workers_for(scheme: str, material: Material, options: TuneOptions) -> list[i
     if scheme == "stretch":
         bounds = (MOST_COPIES, most, options.max_load or MOST_COPIES)
         return list(range(1, int(min(bounds)) + 1))
-    found = {*grids.steps(most, STEPS.get(scheme, OTHER_STEPS)), most}
+    found = {*grids.steps(most, STEPS.get(scheme, OTHER_STEPS)), most, min(most, options.passes or most)}
     if scheme == "pipeline":
         shares = (material.concurrency // jobs for jobs in range(1, 2 * options.models + 1))
         found |= {share for share in shares if 1 <= share <= most}

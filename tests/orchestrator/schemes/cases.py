@@ -32,7 +32,7 @@ class Case:
     concurrency: int | None = None
     seed: int = 0
 
-    def build(self) -> Scheme:
+    def build(self, passes: int | None = None) -> Scheme:
         """A new run of this scheme; distances are made up."""
         context = Context(
             workers=self.workers,
@@ -42,6 +42,7 @@ class Case:
             distances=MadeUp(self.models, self.workers),
             concurrency=self.concurrency,
             rates=(1.0,) * self.models,
+            passes=passes,
         )
         return build_scheme(self.name, self.params, context)
 

@@ -54,9 +54,12 @@ def test_slope_and_distribution_are_found(slope_s: float, seed: int) -> None:
     assert median_s == pytest.approx(np.median(base), abs=0.06)
 
 
-def test_one_load_alone_gives_no_slope() -> None:
-    estimate = heard(np.ones((10, 4)), np.full(10, 0.5))
-    assert not estimate.ready
+def test_of_one_load_alone_the_slope_is_part_of_the_delays() -> None:
+    estimate = heard(np.ones((10, 4)), np.full(10, 0.5), 3.0)
+    assert estimate.ready
+    found = estimate.delays()
+    assert found.slope_s == 0.0
+    assert found.mean_s == pytest.approx(2.5)
 
 
 def test_noise_alone_is_not_taken_for_a_slope() -> None:
@@ -182,7 +185,7 @@ def test_it_asks_to_follow_and_to_back_up() -> None:
 
 def test_by_hand() -> None:
     job = DealtJob(0, [[1, 3], [0]], 4)
-    assert job.load == 0.5
+    assert [job.load(worker, np.full(4, 0.25)) for worker in (1, 3, 0)] == [0.5] * 3
     tasks = {worker: task.chunks for worker, (task,) in job.tasks().items() if task is not None}
     assert list(tasks.items()) == [(1, (0, 1)), (0, (2, 3)), (3, (0, 1))]
     job.add(3)

@@ -22,7 +22,7 @@ from gradmux.orchestrator.store import Keys, MemoryStore
 from gradmux.orchestrator.training.data import Dataset, put_dataset
 from gradmux.orchestrator.training.gradients import CodedResult
 from gradmux.orchestrator.training.models import ModelPlan
-from gradmux.orchestrator.training.order import BatchOrder
+from gradmux.orchestrator.training.order import BatchOrder, pass_count
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from gradmux.orchestrator.training.trainer import TorchTrainer
 
@@ -104,7 +104,7 @@ class Run:
             orders=[self.order] * len(self.plans),
             weights=self.trainer.weights,
             wire=self.wire,
-            pass_rows=self.plans[0].pass_rows,
+            passes=pass_count(self.batch_size, self.plans[0].pass_rows),
         )
         self.builder = RequestBuilder(materials, self.jobs, np.array(self.chunk_sizes))
         self.worker = Worker(lambda _: StoredObjects(self.store), self.folder)
