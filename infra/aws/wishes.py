@@ -147,7 +147,8 @@ def changes(observed: Observed, settings: DeploySettings) -> tuple[Change, ...]:
 def _change(name: str, old: Any, new: Any) -> Change | None:
     if old == new:
         return None
-    return Change(name.replace("_", "-"), _told(name, old), _told(name, new), _loss(name, old, new))
+    option = name.removesuffix("_mb").removesuffix("_s").replace("_", "-")
+    return Change(option, _told(name, old), _told(name, new), _loss(name, old, new))
 
 
 def _told(name: str, value: Any) -> str:

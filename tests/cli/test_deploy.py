@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import urllib.request
 from collections.abc import Iterator
 
@@ -123,3 +124,32 @@ def test_without_an_account_it_is_one_line_and_exit_code_3(gradmux: Gradmux, mon
     ran = gradmux("deploy", "--json")
     assert ran.code == 3
     assert "Unable to locate credentials" in ran.document["error"]
+
+
+@pytest.mark.usefixtures("_account")
+def test_deploying_again_keeps_what_is_not_asked_for_and_asks_before_a_loss(gradmux: Gradmux) -> None:
+    first = gradmux(
+        "deploy",
+        "--image",
+        IMAGE,
+        "--memory",
+        "4096",
+        "--keep-days",
+        "0",
+        "--reserved",
+        "5",
+        "--requirements",
+        os.devnull,
+    )
+    assert first.code == 0, first.err
+    planned = gradmux("deploy", "--timeout", "300", "--dry-run", "--json").document
+    assert [(each["name"], each["old"], each["new"]) for each in planned["changes"]] == [("timeout", "60 s", "300 s")]
+    again = gradmux("deploy", "--timeout", "300")
+    assert again.code == 0, again.err
+    assert "timeout: 60 s -> 300 s" in again.err
+    refused = gradmux("deploy", "--keep-days", "30")
+    assert (refused.code, refused.err.splitlines()[-1].count("repeat with --yes")) == (2, 1)
+    assert gradmux("deploy", "--reserved", "none", "--dry-run", "--json").document["changes"][0]["new"] == "none"
+    sure = gradmux("deploy", "--keep-days", "30", "--yes", "--json")
+    assert sure.code == 0, sure.err
+    assert gradmux("deploy", "--json").document["steps"] == []
