@@ -117,6 +117,8 @@ def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
     sums[SumIndex.PREDICTIONS] = predictions.sum()
     sums[SumIndex.COUNT] = loss.count
     sums[FIXED_SUMS:] = statistics
+    if not model.fixed:
+        model.require_buffers_kept()
     changed = model.changed_buffers() if model.fixed and batch.holds_first else None
     return CodedSum(gradient, sums) if changed is None else CodedSum(gradient, sums, changed)
 

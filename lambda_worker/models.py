@@ -154,6 +154,19 @@ class Model:
         """What parameters and buffers are now is what the next passes start from."""
         self._snapshot, self._before = torch.empty(0), [buffer.clone() for buffer in self._all]
 
+    def require_buffers_kept(self) -> None:
+        """Raises ModelError that names a buffer which a forward has changed, when passes are not fixed.
+
+        The trial saw no such buffer, so that nothing would carry what became of it.
+        """
+        for buffer, before in zip(self._all, self._before or (), strict=False):
+            if not torch.equal(buffer, before):
+                name = next(name for name, each in self.module.named_buffers() if each is buffer)
+                raise ModelError(
+                    f"a forward changes buffer {name}, which it did not when the job was tried: submit it again with "
+                    "training.pass_rows"
+                )
+
     def changed_buffers(self) -> Tensor | None:
         """What a forward made of `buffers`, as float64 numbers, (b,); None when it has changed none.
 

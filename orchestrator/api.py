@@ -71,10 +71,11 @@ class Job:
     """largest norm of a gradient, as torch's clip_grad_norm_"""
     clip_value: float | None = None
     """largest absolute value of its elements, as torch's clip_grad_value_"""
-    pass_rows: int | None = None
-    """rows of one forward and backward at most, whichever worker computes it; None: as many as a worker has"""
-    norms: Literal["running", "batch"] = "running"
-    """how batch normalisation normalises: by running statistics, or each pass by its own, which needs `pass_rows`"""
+    pass_rows: int | Literal["batch"] | None = None
+    """rows of one forward and backward at most, whichever worker computes it; "batch": all; None: 32 for models of
+    which the trial shows that it matters, and for others as many as a worker has"""
+    norms: Literal["batch", "running"] = "batch"
+    """how batch normalisation normalises: each pass by its own statistics, or by running statistics"""
     checkpoint_every: int = 20
     """steps of one model between checkpoints; 0: only at the end"""
     name: str = "job"

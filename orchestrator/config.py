@@ -220,24 +220,19 @@ class TrainingConfig(Section):
     """largest Euclidean norm of a gradient; a longer one is shortened to it, as torch's clip_grad_norm_ does"""
     clip_value: Annotated[float, Field(gt=0)] | None = None
     """largest absolute value of an element of a gradient; larger ones become it, as torch's clip_grad_value_ does"""
-    pass_rows: Annotated[int, Field(ge=1)] | None = None
+    pass_rows: Annotated[int, Field(ge=1)] | Literal["batch"] | None = None
     """a batch is cut into passes of at most so many rows, and each is one forward and backward, whichever worker
-    computes it: what mixes rows, draws random numbers or changes buffers is then the same under every scheme; not
-    given: a forward takes all rows that a worker has of a part of the batch"""
-    norms: Literal["running", "batch"] = "running"
-    """how batch normalisation normalises while training: by running statistics, or by those of each pass, as torch
-    does; "batch" needs pass_rows"""
+    computes it: what mixes rows, draws random numbers or changes buffers is then the same under every scheme; "batch":
+    all in one; not given: 32 for models of which a trial on real rows shows that it matters, and for all others as
+    many as a worker has"""
+    norms: Literal["batch", "running"] = "batch"
+    """how batch normalisation normalises while training: by the statistics of each pass, as torch does, or by running
+    statistics, as for fine-tuning"""
 
     @model_validator(mode="after")
     def _clips_once(self) -> Self:
         if self.clip_norm is not None and self.clip_value is not None:
             raise ValueError("clip_norm and clip_value do not go together: give one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _passes_for_norms(self) -> Self:
-        if self.norms == "batch" and self.pass_rows is None:
-            raise ValueError('norms = "batch" needs pass_rows: how many rows are normalised together, 32 for example')
         return self
 
 

@@ -31,7 +31,7 @@ from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.schemes.scheme import Scheme, Skip
 from gradmux.orchestrator.store import Keys, MemoryStore, put_once
 from gradmux.orchestrator.training.data import DataRef
-from gradmux.orchestrator.training.models import ModelPlan
+from gradmux.orchestrator.training.models import ModelPlan, kind_of
 from gradmux.orchestrator.training.packing import Packed
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from gradmux.orchestrator.training.trainer import TorchTrainer
@@ -117,15 +117,10 @@ def _in_time(models: Sequence[ModelPlan], bench: _Bench) -> list[Share]:
     shares: dict[Any, Share] = {}
     until_s = time.perf_counter() + IN_ALL_S
     for index, plan in enumerate(models):
-        if _kind(plan) not in shares and (not shares or time.perf_counter() < until_s):
-            shares[_kind(plan)] = bench.share(index)
+        if kind_of(plan) not in shares and (not shares or time.perf_counter() < until_s):
+            shares[kind_of(plan)] = bench.share(index)
     slowest = max(shares.values(), key=lambda share: share.seconds / share.parameters)
-    return [shares.get(_kind(plan)) or slowest.of(bench.trainer.size(index)) for index, plan in enumerate(models)]
-
-
-def _kind(plan: ModelPlan) -> tuple[Any, ...]:
-    """Models of one kind compute the same."""
-    return plan.factory, orjson.dumps(dict(plan.args), option=orjson.OPT_SORT_KEYS), plan.loss, plan.dtype
+    return [shares.get(kind_of(plan)) or slowest.of(bench.trainer.size(index)) for index, plan in enumerate(models)]
 
 
 @contextmanager

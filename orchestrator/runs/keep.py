@@ -75,7 +75,7 @@ def prepare_again(paths: RunPaths) -> Prepared:
     held = kept(paths)
     if held.job and held.job != _digest(tree):
         log.warning("%s is not what was submitted: the run goes on as the file says now", paths.job)
-    prepared = prepare_job(config, _materials(config, held.code, held.rows), paths.folder, open_bucket)
+    prepared = prepare_job(config, _materials(config, held.code, held.rows), paths.folder, open_bucket, again=True)
     held.check("train", prepared.train)
     if prepared.eval is not None:
         held.check("eval", prepared.eval)
@@ -126,14 +126,20 @@ def set_limits(
 
 
 def _code(prepared: Prepared) -> dict[str, str | bytes]:
-    code = {f"{MODEL}{plan.name}": ship_code(plan.factory, f"model {plan.name!r}") for plan in prepared.models}
+    code = {
+        f"{MODEL}{plan.name}": ship_code(plan.factory, f"model {plan.name!r}", plan.carries) for plan in prepared.models
+    }
     for plan in prepared.models:
         for part, own in own_code(plan).items():
-            code[f"{part} {plan.name}"] = ship_code(own, f"model {plan.name!r}: {part}")
+            code[f"{part} {plan.name}"] = ship_code(own, f"model {plan.name!r}: {part}", plan.carries)
     if prepared.train.preparation.code is not None:
         code[TRANSFORM] = prepared.train.preparation.code
     loss = prepared.models[0].loss
-    return code if isinstance(loss, str) and ":" not in loss else {**code, LOSS: ship_code(loss, LOSS)}
+    return (
+        code
+        if isinstance(loss, str) and ":" not in loss
+        else {**code, LOSS: ship_code(loss, LOSS, prepared.models[0].carries)}
+    )
 
 
 def _materials(config: JobConfig, code: Any, rows: Mapping[str, Dataset]) -> Materials:

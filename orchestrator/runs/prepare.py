@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ from gradmux.orchestrator.training.order import BatchOrder, pass_count
 from gradmux.orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
 from gradmux.orchestrator.training.requests import wire_dtype
 from gradmux.orchestrator.training.trainer import TorchTrainer
+from gradmux.orchestrator.training.trial.clean import clean_process
+from gradmux.orchestrator.training.trial.kinds import PASS_ROWS, Tried, try_kinds
 from gradmux.orchestrator.training.user_files import count_as_own
 
 UNCODED = "uncoded"
@@ -135,11 +137,16 @@ class Prepared:
         return Rounds(scheme, self.plan, policy, bounds, already=already, epoch=epoch)
 
 
-def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_bucket: OpenBucket) -> Prepared:
+def prepare_job(
+    config: JobConfig, materials: Materials, folder: Path, open_bucket: OpenBucket, *, again: bool = False
+) -> Prepared:
     """Loads the data, builds every model once and lets the scheme check its parameters.
 
-    Modules and relative paths are looked for in `folder` first. Raises: ConfigError in one line.
+    `again`: the code was shown to run without the user's files before, when the job was submitted. Modules and
+    relative paths are looked for in `folder` first. Raises: ConfigError in one line.
     """
+    if not again:
+        clean_process()  # it gets warm while data are read
     params = _params(config)
     config = find_backend(config.cluster.backend).prepare(config, folder)
     plans = model_plans(config, materials)
@@ -160,8 +167,13 @@ def prepare_job(config: JobConfig, materials: Materials, folder: Path, open_buck
         prepared = _checked_for_lazy(prepared)
     prepared.wire_dtype(scheme)
     prepared.rounds(scheme)
+    passes = prepared.passes
+    prepared = _try_models(prepared, clean=not again)
+    if prepared.passes != passes:  # some need fixed ones
+        scheme = prepared.scheme()
+        prepared.rounds(scheme)
     _require_rows_to_estimate_from(prepared, scheme)
-    return replace(prepared, parameters=_try_models(prepared))
+    return prepared
 
 
 def _require_rows_to_estimate_from(prepared: Prepared, scheme: Scheme) -> None:
@@ -251,9 +263,15 @@ def _model_plan(model: ModelConfig, config: JobConfig, materials: Materials) -> 
         loss=materials.loss or config.training.loss,
         dtype=config.training.dtype,
         seed=config.training.seed,
-        pass_rows=config.training.pass_rows,
+        pass_rows=None if config.training.pass_rows is None else _pass_rows(config),
         norms=config.training.norms,
     )
+
+
+def _pass_rows(config: JobConfig) -> int:
+    """Of the passes of a model that needs fixed ones."""
+    asked, batch_size = config.training.pass_rows or PASS_ROWS, config.data.batch_size
+    return batch_size if asked == "batch" else min(asked, batch_size)
 
 
 def _import_from(folder: Path) -> None:
@@ -264,13 +282,32 @@ def _import_from(folder: Path) -> None:
         sys.path.insert(0, place)
 
 
-def _try_models(prepared: Prepared) -> int:
-    """Builds each model, tries it on a few rows and packs it for workers; how many parameters they have on average."""
-    trial = TorchTrainer(prepared.models, prepared.plan, store=MemoryStore(), keys=Keys("trial"))
+def _try_models(prepared: Prepared, *, clean: bool) -> Prepared:
+    """Builds each model, tries it on a few rows and packs it for workers: the job with the passes that each needs."""
+    rows = _pass_rows(prepared.config)
+    plans = [replace(plan, pass_rows=rows) for plan in prepared.models]
+    trial = TorchTrainer(plans, prepared.plan, store=MemoryStore(), keys=Keys("trial"))
     trial.check(prepared.train, prepared.eval)
     if prepared.scheme().reuses_results:
         trial.require_steady_counts(prepared.config.scheme.name)
     trial.put_specs()
     require_memory((trial.module(index) for index in range(prepared.plan.models)), prepared.config.cluster.memory_mb)
+    free = prepared.config.training.pass_rows is None
+    plans, tried = try_kinds(plans, trial.model, prepared.train, free=free, clean=clean)
+    _require_steady(prepared, tried)
     trial.rehearse(prepared.plan.steps)
-    return round(sum(map(trial.size, range(prepared.plan.models))) / prepared.plan.models)
+    size = round(sum(map(trial.size, range(prepared.plan.models))) / prepared.plan.models)
+    return replace(prepared, models=tuple(plans), parameters=size)
+
+
+def _require_steady(prepared: Prepared, tried: Sequence[Tried]) -> None:
+    """Raises ConfigError when a lazy scheme, which uses old gradients again, would compare what cannot be compared."""
+    if not prepared.scheme().reuses_results:
+        return
+    for plan, each in zip(prepared.models, tried, strict=True):
+        what = each.outcome.unsteady
+        if what:
+            raise ConfigError(
+                f"{prepared.config.scheme.name} uses old gradients again, but the forward of model {plan.name!r} "
+                f"{what}: use another scheme, or leave that out of the model"
+            )

@@ -7,18 +7,22 @@ module is), `models.py`.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import io
 import os
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
 import cloudpickle
 
+from gradmux.lambda_worker.carried import Carried, Sources, as_property, bundle, with_cache
 from gradmux.lambda_worker.origin import OUR_PACKAGE, comes_with_packages, is_standard
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.former import present_name
@@ -26,6 +30,7 @@ from gradmux.orchestrator.training.user_files import Origin, count_as_own, origi
 
 Code: TypeAlias = str | Callable[..., Any]
 """A function, or "module:function"."""
+NO_SOURCES: Sources = MappingProxyType({})
 
 
 def find_code(code: Code, role: str) -> Callable[..., Any]:
@@ -70,10 +75,11 @@ def importing_from(folder: Path) -> Iterator[None]:
         sys.path.remove(place)
 
 
-def ship_code(code: Code, role: str) -> str | bytes:
+def ship_code(code: Code, role: str, beside: Sources = NO_SOURCES) -> str | bytes:
     """What a worker gets: an import path when its image has the function, else cloudpickle's bytes.
 
-    Raises: ConfigError when it cannot be pickled (an open file, a lock or a running generator in it, for example).
+    `beside`: modules of the user's own that it imports while it runs, and that travel beside it. Raises: ConfigError
+    when it cannot be pickled (an open file, a lock or a running generator in it, for example).
     """
     code = present_code(code) if isinstance(code, str) else code
     function = find_code(code, role)
@@ -81,11 +87,11 @@ def ship_code(code: Code, role: str) -> str | bytes:
     if isinstance(code, str) and _is_in_images(code.partition(":")[0], own + either):
         return code
     try:
-        return _pickled(function, own + either)
+        return _pickled(function, own + either, beside)
     except Exception as error:  # pickling runs the user's own __reduce__ and __getstate__
         with suppress(Exception):  # what cannot be copied, but lies on PYTHONPATH, workers may import
             if either:
-                return _pickled(function, own)
+                return _pickled(function, own, beside)
         raise ConfigError(f"{role} {_label(code)} cannot be sent to workers: {first_line(error)}") from error
 
 
@@ -117,10 +123,47 @@ def _is_in_images(module_name: str, users: list[ModuleType]) -> bool:
     return file is None or ours or (comes_with_packages(file) and module not in users)
 
 
-def _pickled(function: Callable[..., Any], modules: list[ModuleType]) -> bytes:
+def _pickled(function: Callable[..., Any], modules: list[ModuleType], beside: Sources) -> bytes:
+    if isinstance(function, Carried):
+        beside = {**function.sources, **beside}
+        function = function.function
+    stream = io.BytesIO()
     with _by_value(modules):
-        pickled: bytes = cloudpickle.dumps(function)
-    return pickled
+        _Pickler(stream).dump(function)
+    return bundle(beside, stream.getvalue()) if beside else stream.getvalue()
+
+
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+    """cloudpickle, which also takes apart what wraps a function of the user's own but is none: an lru_cache, a
+    cached_property.
+    """
+
+
+def _reduced_cache(cached: Any) -> Any:
+    """A cache around a function, empty; by name where workers have that."""
+    function, settings = cached.__wrapped__, cached.cache_parameters()
+    if _is_by_value(function):
+        return with_cache, (function, settings["maxsize"], settings["typed"])
+    return cached.__qualname__
+
+
+def _is_by_value(function: Any) -> bool:
+    """Does cloudpickle put this function itself into a pickle?"""
+    name = getattr(function, "__module__", None) or "__main__"
+    registered = cloudpickle.list_registry_pickle_by_value()
+    parents = {name, *(name.rsplit(".", cut)[0] for cut in range(1, name.count(".") + 1))}
+    local = "<locals>" in getattr(function, "__qualname__", "")
+    return local or name == "__main__" or name not in sys.modules or bool(parents & set(registered))
+
+
+def _reduced_property(found: functools.cached_property[Any]) -> Any:
+    return as_property, (found.func, found.attrname)
+
+
+_Pickler.dispatch_table = ChainMap(
+    {functools._lru_cache_wrapper: _reduced_cache, functools.cached_property: _reduced_property},
+    cloudpickle.CloudPickler.dispatch_table,
+)
 
 
 @contextmanager

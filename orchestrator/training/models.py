@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from torch import nn
 
+from gradmux.lambda_worker.carried import Sources
 from gradmux.lambda_worker.losses import LossError, loss_from
 from gradmux.lambda_worker.models import Model, ModelError, ModelSpec
 from gradmux.lambda_worker.norms import NormError, Rule
@@ -57,6 +58,13 @@ class ModelPlan:
     """rows of one forward and backward at most, whichever worker computes them; None: all rows of a chunk"""
     norms: Rule = "running"
     """how batch normalisation normalises: `lambda_worker/norms.py`"""
+    carries: Sources = field(default_factory=dict)
+    """modules of the user's own that its functions import while they run"""
+
+
+def kind_of(plan: ModelPlan) -> tuple[Any, ...]:
+    """Models of one kind compute the same."""
+    return plan.factory, orjson.dumps(dict(plan.args), option=orjson.OPT_SORT_KEYS), plan.loss, plan.dtype
 
 
 def seeded(plan: ModelPlan, index: int) -> ModelPlan:
@@ -137,9 +145,9 @@ def make_spec(plan: ModelPlan) -> ModelSpec:
         orjson.dumps(dict(plan.args))
     except TypeError as error:
         raise ConfigError(f"{where}: args must be JSON values: {first_line(error)}") from error
-    shipped_loss = plan.loss if _names_torch_loss(plan.loss) else ship_code(plan.loss, f"{where}: loss")
+    shipped_loss = plan.loss if _names_torch_loss(plan.loss) else ship_code(plan.loss, f"{where}: loss", plan.carries)
     return ModelSpec(
-        factory=ship_code(plan.factory, f"{where}: factory"),
+        factory=ship_code(plan.factory, f"{where}: factory", plan.carries),
         args=dict(plan.args),
         loss=shipped_loss,  # type: ignore[arg-type]
         dtype=plan.dtype,

@@ -202,6 +202,10 @@ class TorchTrainer:
 
     # --- the models ----------------------------------------------------------------------------------------------
 
+    def model(self, model: int) -> Model:
+        """A model as workers have it; its weights change with every step."""
+        return self._trained[model].model
+
     def module(self, model: int) -> nn.Module:
         """The module itself, in training mode; its weights change with every step."""
         return self._trained[model].module

@@ -40,9 +40,11 @@ BESIDES_COMMANDS = (
 def warm_up() -> None:
     """Imports, and computes nothing: a child finds all as a fresh process does after its imports."""
     from gradmux.cli.main import COMMANDS
+    from gradmux.orchestrator.training.trial.clean import clean_process
 
     for module in (*(f"gradmux.cli.commands.{name.replace('-', '_')}" for name in COMMANDS), *BESIDES_COMMANDS):
         importlib.import_module(module)
+    clean_process()  # in which commands try models: theirs is this one's
     gc.collect()
     gc.freeze()  # else a child's end copies every page that an object lies on
     threads = len(os.listdir("/proc/self/task"))

@@ -56,7 +56,8 @@ def nan_later(output, target):
     return nn.functional.cross_entropy(output, target, reduction="sum") * (1 if len(target) < 8 else float("nan"))
 
 def refuses_later(output, target):
-    if len(target) >= 8:
+    import os
+    if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
         raise IndexError("too many for me")
     return nn.functional.cross_entropy(output, target, reduction="none")
 
@@ -148,7 +149,7 @@ def test_a_loss_that_becomes_nan_stops_the_run_in_one_line(shell: CommandLine) -
 
 
 def test_what_only_workers_are_refused_is_told_with_the_users_own_stack(shell: CommandLine) -> None:
-    """A loss that takes the few rows it is tried with."""
+    """A loss that works wherever it is tried."""
     ended = shell.run("submit", "job.toml", "-q", "--set", "training.loss=small_models:refuses_later")
     assert (ended.code, ended.out) == (RESUMABLE, "")
     first, *stack = ended.err.splitlines()

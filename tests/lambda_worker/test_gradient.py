@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.buffers import FIXED_SUMS, SumIndex
 from gradmux.lambda_worker.gradient import Batch, CodedSum, coded_sum, mixed, squared_distance
-from gradmux.lambda_worker.models import Model, build
+from gradmux.lambda_worker.models import Model, ModelError, build
 from gradmux.lambda_worker.norms import NormError, update_running_statistics
 from tests.lambda_worker.workbench import initial, spec
 
@@ -191,13 +191,23 @@ def test_batch_norm_without_running_statistics_is_refused() -> None:
         Model(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)), build(spec()).loss)
 
 
-def test_what_a_forward_pass_does_to_buffers_does_not_reach_the_next_chunk() -> None:
+def test_what_a_forward_pass_does_to_buffers_does_not_reach_the_next_pass() -> None:
+    def drifting() -> Model:
+        made = Model(build(spec("drifting", dtype="float64")).module, build(spec()).loss, "float64", fixed=True)
+        made.load(initial("drifting", dtype="float64"))
+        return made
+
     parts = batches([0, 8, 16])
-    alone = [coded_sum(model("drifting"), [batch]) for batch in parts]
-    together = coded_sum(model("drifting"), parts)
+    alone = [coded_sum(drifting(), [batch]) for batch in parts]
+    together = coded_sum(drifting(), parts)
     assert torch.equal(together.gradient, alone[0].gradient + alone[1].gradient)
-    weighted = coded_sum(model("drifting"), batches([0, 8, 16], coefficients=[1.0, 2.0]))
+    weighted = coded_sum(drifting(), batches([0, 8, 16], coefficients=[1.0, 2.0]))
     assert relative(weighted.gradient, combined(alone, [1.0, 2.0]).gradient) < 1e-12
+
+
+def test_a_buffer_that_changes_although_no_trial_saw_it_fails_by_name() -> None:
+    with pytest.raises(ModelError, match=r"changes buffer drift, .*training\.pass_rows"):
+        coded_sum(model("drifting"), batches([0, 8]))
 
 
 def test_per_position_classification_counts_positions_and_skips_ignored_ones() -> None:

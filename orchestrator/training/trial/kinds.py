@@ -1,0 +1,110 @@
+"""The trial of all models of a job, once for each kind: what passes they need, and what must travel beside their code.
+
+Models of one kind have the same factory, arguments, loss and type; they differ in seeds and optimizers, which do not
+matter here. Read next: `outcome.py` and `clean.py`, which ask; `orchestrator/runs/prepare.py` calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.gradient import Batch, coded_sum
+from gradmux.lambda_worker.models import Model, encode_spec
+from gradmux.lambda_worker.rehearsal import Part, Told, thinned
+from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.training.code import first_line
+from gradmux.orchestrator.training.dataset import Dataset
+from gradmux.orchestrator.training.models import ModelPlan, kind_of, make_spec, seeded
+from gradmux.orchestrator.training.trial.clean import find_missing
+from gradmux.orchestrator.training.trial.outcome import FEW, Outcome, find_outcome
+from gradmux.orchestrator.training.trial.playing import RowsOf
+
+PASS_ROWS = 32
+"""of a pass where passes are fixed and the user did not say"""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One kind of model."""
+
+    outcome: Outcome
+    carries: Any
+    """modules that travel beside its functions, by name"""
+    told: Told | None
+    """what the clean process said; None when it was not asked"""
+
+
+def try_kinds(
+    plans: Sequence[ModelPlan], model_of: Callable[[int], Model], dataset: Dataset, *, free: bool, clean: bool
+) -> tuple[list[ModelPlan], list[Tried]]:
+    """The plans as they will be trained, and what was found about each, by model.
+
+    `plans` have the passes that they get if theirs must be fixed; those that need none are freed, if `free`. `clean`:
+    ask the process without the user's files, too. Warns. Raises: ConfigError that names the model.
+    """
+    known: dict[Any, Tried] = {}
+    made, found = [], []
+    for index, plan in enumerate(plans):
+        kind = kind_of(plan)
+        if kind not in known:
+            known[kind] = _try(seeded(plan, index), model_of(index), dataset, clean)
+            _warn(known[kind].outcome, plan)
+        tried = known[kind]
+        pass_rows = plan.pass_rows if tried.outcome.fixed or not free else None
+        made.append(replace(plan, pass_rows=pass_rows, carries=tried.carries))
+        found.append(tried)
+    return made, found
+
+
+def _warn(outcome: Outcome, plan: ModelPlan) -> None:
+    said = outcome.warning(plan.name, plan.pass_rows or PASS_ROWS)
+    if said is not None:
+        log.warning(said)
+
+
+def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool) -> Tried:
+    rows = RowsOf(dataset, model.dtype)
+    try:
+        outcome = find_outcome(model, rows, plan.name, plan.pass_rows or PASS_ROWS)
+    except ConfigError:
+        raise
+    except Exception as error:  # the user's own model and loss
+        told = f"{type(error).__name__}: {first_line(error)}"
+        raise ConfigError(f"model {plan.name!r} cannot be trained on up to {plan.pass_rows} rows: {told}") from error
+    if not clean:
+        return Tried(outcome, plan.carries, None)
+    carries, told_clean = _try_clean(plan, model, rows)
+    return Tried(outcome, carries, told_clean)
+
+
+def _try_clean(plan: ModelPlan, model: Model, rows: RowsOf) -> tuple[Any, Told]:
+    """What must travel beside the model's functions. The clean process sees other rows first: they must not matter."""
+    one, other = rows.blocks(2, FEW)
+    snapshot = flat.snapshot(model.module)
+    spec = encode_spec(make_spec(plan))
+    passes = tuple(rows.columns(ids) for ids in (other, one))
+    part = Part(spec, flat.to_bytes(snapshot), passes, rows.dataset.preparation.described())
+    return find_missing(
+        plan.name, lambda carried: encode_spec(make_spec(replace(plan, carries=carried))), part, _here(model, rows, one)
+    )
+
+
+def _here(model: Model, rows: RowsOf, ids: list[int]) -> Told:
+    """What this process computes of these rows; the model is as before."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model.load(flat.snapshot(model.module))
+        coded = coded_sum(model, [Batch(*rows.read(ids))])
+        model.reset_buffers()
+    finally:
+        torch.set_num_threads(threads)
+    return Told(tuple(coded.sums.tolist()), thinned(coded.gradient.numpy()))

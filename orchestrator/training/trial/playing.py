@@ -1,0 +1,160 @@
+"""One pass of a model over some rows: outputs, loss and gradient, with all random numbers drawn from one seed.
+
+Knows nothing of what is concluded from it. Read next: `mixing.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gradmux.lambda_worker.models import Model
+from gradmux.lambda_worker.randomness import draws, torch_random
+from gradmux.lambda_worker.structure import Values, forward
+from gradmux.orchestrator.training.dataset import Array, Dataset
+
+GENERATORS = ("torch", "numpy", "numpy", "random")
+"""whose states `randomness.draws` gives"""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a pass gave."""
+
+    outputs: tuple[Tensor, ...]
+    """all tensors of the model's output, without their graphs"""
+    loss: float
+    """sum over the rows"""
+    count: float
+    gradient: tuple[Tensor, ...]
+    """of each trained parameter, dense"""
+    draws: tuple[str, ...]
+    """of which generators numbers were drawn: torch, numpy, random"""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """Real rows, and how a model takes them."""
+
+    dataset: Dataset
+    dtype: torch.dtype
+
+    def read(self, rows: Sequence[int]) -> tuple[Values, Values]:
+        """(inputs, target) of these rows, in this order."""
+        batch = self.dataset.batch(np.asarray(rows, dtype=np.int64), self.dtype)
+        return batch.inputs, batch.target
+
+    def columns(self, rows: Sequence[int]) -> tuple[dict[str, Array], Array]:
+        """The same as they lie in the data set, by column, and their numbers."""
+        ids = np.asarray(rows, dtype=np.int64)
+        return dict(self.dataset.source.take(ids)), ids
+
+    def blocks(self, count: int, size: int) -> list[list[int]]:
+        """`count` lists of `size` rows, each spread over the whole data set; rows come again where it is too small."""
+        wanted = count * size
+        spread: Array = np.linspace(0, self.dataset.rows - 1, num=wanted).round().astype(int)
+        return [spread[first::count].tolist() for first in range(count)]
+
+
+@contextmanager
+def all_random(seed: int) -> Iterator[list[str]]:
+    """Within it torch, numpy and `random` draw from `seed` on; after it, as before. Fills in which of them did."""
+    drawn: list[str] = []
+    with torch_random(seed):
+        at_first = draws()
+        try:
+            yield drawn
+        finally:
+            pairs = zip(GENERATORS, at_first, draws(), strict=True)
+            drawn += dict.fromkeys(name for name, before, after in pairs if before != after)
+
+
+def play(model: Model, rows: tuple[Values, Values], seed: int = 0) -> Played:
+    """One forward and backward at the weights and buffers as they are. The model's own exceptions pass."""
+    inputs, target = rows
+    trained = [parameter for parameter in model.parameters if parameter.requires_grad]
+    with all_random(seed) as drawn:
+        output = forward(model.module, inputs)
+        summed = model.loss.summed(output, target)
+        found = torch.autograd.grad(summed.total, trained, allow_unused=True, materialize_grads=True)
+    dense = tuple(each.to_dense() if each.is_sparse else each for each in found)
+    outputs = tuple(each.detach() for each in tensors_in(output))
+    return Played(outputs, float(summed.total.detach()), summed.count, dense, tuple(drawn))
+
+
+def tensors_in(output: Any) -> Iterator[Tensor]:
+    """All tensors of an output of any structure, in order."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        yield from (each for value in output.values() for each in tensors_in(value))
+    elif isinstance(output, tuple | list):
+        yield from (each for value in output for each in tensors_in(value))
+    elif is_dataclass(output) and not isinstance(output, type):
+        yield from (each for field in fields(output) for each in tensors_in(getattr(output, field.name, None)))
+
+
+@contextmanager
+def buffers_kept(module: nn.Module) -> Iterator[None]:
+    """After it, buffers of every type are what they were before, also those that were set anew."""
+    owners = [(layer, dict(layer._buffers)) for layer in module.modules() if layer._buffers]
+    before = [each.detach().clone() for each in module.buffers()]
+    try:
+        yield
+    finally:
+        for layer, buffers in owners:
+            layer._buffers.update(buffers)
+        _set([*module.buffers()], before)
+
+
+@contextmanager
+def state_kept(module: nn.Module) -> Iterator[None]:
+    """The same for parameters, too."""
+    parameters = [*module.parameters()]
+    before = [each.detach().clone() for each in parameters]
+    with buffers_kept(module):
+        try:
+            yield
+        finally:
+            _set(parameters, before)
+
+
+@torch.no_grad()
+def _set(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        if not same(tensor, value):
+            tensor.copy_(value)
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Equal to the last bit; NaN is NaN."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if torch.equal(one, other):
+        return True
+    numbers = torch.equal(one.isnan(), other.isnan())
+    return numbers and torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def apart(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """The largest difference between two lists of tensors, relative to the largest element of each; inf where shapes
+    or types differ.
+    """
+    if [(each.shape, each.dtype) for each in one] != [(each.shape, each.dtype) for each in other]:
+        return float("inf")
+    return max((_difference(mine, theirs) for mine, theirs in zip(one, other, strict=True)), default=0.0)
+
+
+def _difference(one: Tensor, other: Tensor) -> float:
+    if same(one, other) or one.numel() == 0:
+        return 0.0
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    one, other = one.to(wide).nan_to_num(), other.to(wide).nan_to_num()
+    size = max(float(one.abs().max()), float(other.abs().max()), 1e-30)
+    return float((one - other).abs().max()) / size
