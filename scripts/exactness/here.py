@@ -191,7 +191,7 @@ def _play(prepared: Prepared, folder: Path) -> TorchTrainer:
         weights=trainer.weights,
         seed=prepared.config.training.seed,
         wire=Wire(prepared.wire_dtype(scheme)),
-        pass_rows=[plan.pass_rows for plan in prepared.models],
+        passes=prepared.passes,
     )
     requests = RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
     workers = _Workers(store, folder, scheme.workers, may_be_late=scheme_name(prepared) != "uncoded")
