@@ -183,6 +183,6 @@ def _require_one_dtype(model: Model, where: str) -> None:
     others = {str(p.dtype) for p in model.parameters if p.dtype != model.dtype}
     if others:
         raise ConfigError(
-            f"{where}: has parameters of type {', '.join(sorted(others))}, expected floats alone: keep a complex one as "
-            "two real numbers, and use torch.view_as_complex in the forward"
+            f"{where}: has parameters of type {', '.join(sorted(others))}, expected floats alone: keep a complex one "
+            "as two real numbers, and use torch.view_as_complex in the forward"
         )
