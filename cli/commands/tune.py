@@ -47,6 +47,9 @@ FRONT_SHOWN = 8
 @click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
 @click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
 @click.option("--mu", default=1.0, show_default=True, type=FiniteFloat(0), help="For --wait mu.")
+@click.option(
+    "--wait-out", type=click.Choice(["until", "all"]), default="until", show_default=True, help="For --wait mu."
+)
 @click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10240), help="Of a worker.")
 @click.option("--arm", is_flag=True, help="Workers are arm64 functions, which cost less.")
 @click.option(
@@ -76,6 +79,7 @@ def tune_command(
     schemes: str | None,
     wait: str,
     mu: float,
+    wait_out: Literal["until", "all"],
     memory_mb: int,
     arm: bool,
     prices: Path | None,
@@ -104,7 +108,7 @@ def tune_command(
         here_s=here_s,
         parameters=parameters,
         schemes=SCHEMES if schemes is None else tuple(name.strip() for name in schemes.split(",")),
-        wait=Mu(mu) if wait == "mu" else Earliest(),
+        wait=Mu(mu, wait_out) if wait == "mu" else Earliest(),
         memory_mb=memory_mb,
         prices=list_prices.for_arm() if arm else list_prices,
         resamples=resamples,
@@ -173,7 +177,7 @@ def _figures(result: TuneResult) -> list[tuple[str, str]]:
 def _row(choice: Choice, name: str | None = None) -> tuple[str, ...]:
     params = ", ".join(f"{key}={value}" for key, value in choice.params.items() if key != "per_job")
     return (
-        name or choice.scheme,
+        name or (choice.scheme if choice.exact else f"{choice.scheme} (estimate)"),
         params,
         str(choice.workers),
         f"{choice.total_s:.2f}",

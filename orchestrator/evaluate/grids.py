@@ -47,8 +47,9 @@ def for_tuning(
     """What the tuner tries of one scheme on n workers: all parameters that can make a difference.
 
     `max_load`: largest load, as a multiple of 1/n; `models`: M, which bounds the delay T by M - 1. The codes are
-    fractional. When rounds close as early as they may, such a code matters through its number of groups alone, and W
-    of SR-SGC through s alone, so that one set stands for many; lambda of SR-SGC is tried in steps of a quarter.
+    fractional, under the papers' rule also cyclic where that is less load. When rounds close as early as they may, such
+    a code matters through its number of groups alone, and W of SR-SGC through s alone, so that one set stands for many;
+    lambda of SR-SGC is tried in steps of a quarter.
     `steps`: of each model, which bounds K of stretches; for these, whole batches, `max_load` bounds the copies.
     `passes`: of a batch, which nothing cuts into more parts.
     """
@@ -65,9 +66,9 @@ def for_tuning(
     batch = replace(makers[scheme](), passes=passes)
     if scheme == "stretch":
         return [batch]
-    if passes is not None and batch.size:
-        batch = batch.take(batch.parts() <= passes)
-    return [batch.take(batch.load() * workers <= max_load * (1 + TOLERANCE))] if batch.size else []
+    kept = [batch, *([_cyclic(batch)] if by_mu and batch.code == "fractional" and batch.size else [])]
+    kept = [each if passes is None else each.take(each.parts() <= passes) for each in kept if each.size]
+    return [each.take(each.load() * workers <= max_load * (1 + TOLERANCE)) for each in kept if each.size]
 
 
 class FractionalGrid:
@@ -125,6 +126,12 @@ def _folds(most: int, tolerance: int) -> range:
     """The least (W-1+B)/B for which SR-SGC with lambda = `most` has s = `tolerance`, if there is one."""
     fold = max(2, -(-most // tolerance))
     return range(fold, fold + (-(-most // fold) == tolerance))
+
+
+def _cyclic(batch: Batch) -> Batch:
+    """The same under cyclic codes where these are less load; elsewhere fractional ones let more patterns go."""
+    cyclic = replace(batch, code="cyclic")
+    return cyclic.take(cyclic.load() < batch.load() * (1 - TOLERANCE))
 
 
 def _backup(workers: int) -> Batch:

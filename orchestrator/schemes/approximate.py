@@ -23,7 +23,7 @@ from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.codes import FractionalCode
 from gradmux.orchestrator.schemes.codes.fractional import FractionalWord
 from gradmux.orchestrator.schemes.constraints import require_tolerance
-from gradmux.orchestrator.schemes.estimating import NORMALISE, self_normalised
+from gradmux.orchestrator.schemes.estimating import NORMALISE, self_normalised, shares_of
 from gradmux.orchestrator.schemes.scheme import (
     Context,
     Decoding,
@@ -116,6 +116,12 @@ def build(params: Params, context: Context) -> Scheme:
     return ErasureHead(stragglers, responses, context, unbiased=unbiased, self_normalised=self_normalised(params))
 
 
+def grid(workers: int, models: int) -> list[Params]:
+    """What is worth trying: s up to 3, each with some r."""
+    tolerances = range(min(4, workers))
+    return [{"stragglers": s, "responses": r} for s in tolerances for r in shares_of(workers)]
+
+
 INFO = SchemeInfo(
     name="agc",
     title="Approximate gradient coding (ErasureHead): stop at r answers, or when all groups are covered",
@@ -134,5 +140,6 @@ INFO = SchemeInfo(
     avoid="when results must be exact (r = n is gc), or r is so small that groups are often missing",
     source="Wang, Charles, Papailiopoulos 2019, ErasureHead (arXiv 1901.09671)",
     example="n = 4, s = 1, r = 2: both answers come from group 0; p = 1/6, so g ~ 6/5 g_0.",
+    grid=grid,
     sample=Sample(4, {"s": 1, "r": 2}, late={0: (1, 3), 1: (0, 2)}),
 )

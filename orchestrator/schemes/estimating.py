@@ -8,12 +8,20 @@ Read next: `approximate.py`.
 
 from __future__ import annotations
 
+import math
+
 from gradmux.orchestrator.schemes.scheme import Parameter, Params
 
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 BATCH, DECODED = "batch", "decoded"
 NORMALISE = Parameter(
     "normalise", "normalise", str, BATCH, "the sum of an estimate is divided by this count of rows", (BATCH, DECODED)
 )
+
+
+def shares_of(workers: int) -> list[int]:
+    """Numbers of answers that `gradmux tune` tries: shares of n, down to a half, and never all of them."""
+    return sorted({max(1, min(math.ceil(share * workers), workers - 1)) for share in SHARES})
 
 
 def self_normalised(params: Params) -> bool:

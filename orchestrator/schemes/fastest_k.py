@@ -14,7 +14,7 @@ import math
 
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.codes import Codeword, FractionalCode
-from gradmux.orchestrator.schemes.estimating import NORMALISE, self_normalised
+from gradmux.orchestrator.schemes.estimating import NORMALISE, self_normalised, shares_of
 from gradmux.orchestrator.schemes.scheme import (
     Context,
     Decoding,
@@ -88,6 +88,11 @@ def build(params: Params, context: Context) -> Scheme:
     return FastestK(responses, context, self_normalised=self_normalised(params))
 
 
+def grid(workers: int, models: int) -> list[Params]:
+    """What is worth trying."""
+    return [{"responses": k} for k in shares_of(workers)]
+
+
 INFO = SchemeInfo(
     name="fastest-k",
     title="Ignore stragglers: an estimate from the first k answers",
@@ -101,5 +106,6 @@ INFO = SchemeInfo(
     avoid="when slow workers are always the same: their rows are then never seen; or when results must be exact",
     source="baseline (ignore stragglers)",
     example="n = 4, k = 3: workers 0, 1 and 3 answer first, g ~ 4/3 (g_0 + g_1 + g_3).",
+    grid=grid,
     sample=Sample(4, {"k": 3}, late={0: (2,), 1: (0,)}),
 )

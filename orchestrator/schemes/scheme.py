@@ -342,6 +342,8 @@ class SchemeInfo:
     """what to draw of it"""
     stretches: bool = False
     """True: its jobs may have several steps (`asks.Stretches`), and are chosen as they are dispatched"""
+    grid: Callable[[int, int], Sequence[Params]] | None = None
+    """(n, M) -> what `gradmux tune` tries of it, names or letters; None: combinations of what its parameters take"""
 
 
 SchemeTable: TypeAlias = Sequence[SchemeInfo]

@@ -6,6 +6,7 @@
     robust.py     the best few over resampled profiles;  result.py: the answer
     by_hand.py    a plain map, and this machine alone: what all of it is compared with
     fitting.py    pipeline-auto, which has nothing to tune and fits itself to the delays
+    playing.py    what the evaluator does not cover, played by the loop;  sampling.py: parameters for that
     tuner.py      `tune`, the steps;  plot.py: the front of time and money as a picture
 
 Read next: `tuner.py`.

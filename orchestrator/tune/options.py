@@ -12,12 +12,14 @@ from typing import Literal
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.policies import Earliest, Mu, WaitPolicy
 from gradmux.orchestrator.prices import PRICES, Prices
+from gradmux.orchestrator.schemes.registry import get
 from gradmux.orchestrator.schemes.worth import HOUR_USD, Amount, value
 
 FITTING = "pipeline-auto"
 """the scheme that fits itself to the delays: played by the loop, not evaluated"""
 SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline", "stretch", FITTING)
-"""exact schemes; approximate and lazy ones change what is learned, not only when"""
+"""what is tried where nothing is named: exact schemes; others are played by the loop where they are named"""
+EVALUATED = tuple(name for name in SCHEMES if name != FITTING)
 Objective = Literal["time", "cost", "worth"]
 """V = inf, V = 0, and what lies between"""
 
@@ -45,6 +47,7 @@ class TuneOptions:
     hour_usd: float = HOUR_USD
     """V, dollars that an hour of waiting is worth; 0: the cheapest, inf: the fastest"""
     schemes: tuple[str, ...] = SCHEMES
+    """of the registry, with those from elsewhere; estimates are not chosen while an exact scheme is to be had"""
     wait: WaitPolicy = field(default_factory=Earliest)
     harvest_late: bool = True
     memory_mb: int = 2048
@@ -89,7 +92,7 @@ class TuneOptions:
             raise ConfigError(f"in_flight_cap is {self.in_flight_cap}, but is a share of the workers: 0 to 1")
         if self.in_flight_cap is not None and isinstance(self.wait, Mu):
             raise ConfigError("rule mu closes rounds whatever is in flight: leave out it or in_flight_cap")
-        unknown = [name for name in self.schemes if name not in SCHEMES]
-        if unknown or not self.schemes:
-            named = ", ".join(unknown) or "no scheme"
-            raise ConfigError(f"{named} cannot be tuned; schemes that can: {', '.join(SCHEMES)}")
+        if not self.schemes:
+            raise ConfigError(f"no scheme cannot be tuned; without a choice: {', '.join(SCHEMES)}")
+        for name in self.schemes:
+            get(name)

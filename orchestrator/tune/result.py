@@ -42,6 +42,12 @@ class Choice:
     cost_usd: float
     spread: Spread | None = None
     """None where it was not resampled"""
+    exact: bool = True
+    """False: gradients are estimates, or reuse old ones, so that it changes what is learned"""
+    missing: float = 0.0
+    """share of a gradient that its decodes lack, ||a^T B - 1||^2 / chunks, on average; 0: nothing"""
+    amplification: float = 0.0
+    """how much the worst decode amplified rounding, where it was played by the loop; 0: where it was not"""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -16,7 +16,7 @@ from gradmux.orchestrator.policies import Limits, Mu
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.tune.material import Material
 from gradmux.orchestrator.tune.money import cost_usd
-from gradmux.orchestrator.tune.options import FITTING, TuneOptions
+from gradmux.orchestrator.tune.options import EVALUATED, TuneOptions
 
 STEPS = {"pipeline": 0.125, "sr-sgc": 1.0, "m-sgc": 1.0}
 """n grows by this share at most; the sequential schemes, which take longest to evaluate, double it"""
@@ -73,7 +73,7 @@ def batches(material: Material, options: TuneOptions) -> list[Batch]:
     found = [
         batch
         for scheme in options.schemes
-        if scheme != FITTING and not (by_mu and scheme == "backup")
+        if scheme in EVALUATED and not (by_mu and scheme == "backup")
         for workers in workers_for(scheme, material, options)
         for batch in grids.for_tuning(
             scheme,

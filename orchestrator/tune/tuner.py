@@ -3,6 +3,7 @@
     1. evaluate everything worth trying on the profile         search.py
     2. compare the best few over resampled profiles            robust.py
     3. play what fits itself to the delays on the same         fitting.py
+       and what only the loop can play, if that is named       playing.py
     4. take the best that is robust, cross-validate, and report it beside the baselines
 
 It reports the best even when that is `uncoded`. Read next: `search.py`.
@@ -22,7 +23,7 @@ from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Evaluator
 from gradmux.orchestrator.policies import Earliest, Mu
 from gradmux.orchestrator.schemes.scheme import FloatArray
-from gradmux.orchestrator.tune import search
+from gradmux.orchestrator.tune import playing, search
 from gradmux.orchestrator.tune.by_hand import advice, here, map_batches, named_map
 from gradmux.orchestrator.tune.fitting import FITS, allowed, fitting
 from gradmux.orchestrator.tune.material import Material, prepare
@@ -65,7 +66,7 @@ def tune(
         pareto=tuning.pareto(),
         baselines=baselines,
         advice=advice(tuning.best, baselines["map"], baselines["here"], options),
-        evaluated=sum(each.batch.size for each in tuning.tried) + (tuning.fitting is not None),
+        evaluated=tuning.evaluated,
         elapsed_s=time.perf_counter() - started,
         objective=options.objective,
         hour_usd=options.hour_usd,
@@ -93,7 +94,8 @@ class _Tuning:
         self.validation: CrossValidation | None = None
         self.fitting: Choice | None = None
         """what fits itself to the delays, if it may be chosen"""
-        if not (self.tried or allowed(options)):
+        self.looped = playing.play_all(material, options, tell)
+        if not (self.tried or allowed(options) or self.looped.every):
             raise ConfigError(f"nothing fits: {', '.join(options.schemes)} under these bounds has no parameters to try")
 
     def choose(self) -> None:
@@ -103,13 +105,26 @@ class _Tuning:
         fixed, fixed_values = self._fixed(drawn) if self._ranked else (None, np.full(max(len(drawn), 1), np.inf))
         if fixed is not None:
             self.best = fixed
+        few = drawn[:FEW]
+        least = self._play_the_best(few, float(fixed_values[: max(len(few), 1)].mean()))
         if not allowed(self._options):
             return
-        few = drawn[:FEW]
         found = fitting(self._material, few, self._options)
         self.fitting = found.choice
-        if float(found.values.mean()) * (1.0 - FITS) <= float(fixed_values[: max(len(few), 1)].mean()):
+        if float(found.values.mean()) * (1.0 - FITS) <= least or not self.best.exact:
             self.best = found.choice
+
+    def _play_the_best(self, few: list[Material], least: float) -> float:
+        """The best of what the loop played is taken where it beats `least` on the same resamples; what is least now."""
+        value = self._worth_of
+        rivals = self.looped.exact or (() if np.isfinite(least) or allowed(self._options) else self.looped.estimates)
+        if not rivals:
+            return least
+        rival = min(rivals, key=value)
+        mean = float(np.mean([value(playing.again(rival, each, self._options)) for each in few or [self._material]]))
+        if mean < least:
+            self.best = rival
+        return min(mean, least)
 
     def _fixed(self, drawn: list[Material]) -> tuple[Choice, FloatArray]:
         """The best fixed choice, and its values on the resampled profiles (or on the profile itself, without any)."""
@@ -141,6 +156,10 @@ class _Tuning:
             found.setdefault(self.tried[pick[0]].batch.scheme, pick)
         return list(found.values())
 
+    def _worth_of(self, choice: Choice) -> float:
+        """What is to be least."""
+        return self._options.value(choice.cost_usd, choice.total_s)
+
     # --- reports -----------------------------------------------------------------------------------
 
     def _choice(self, pick: Pick) -> Choice:
@@ -155,17 +174,27 @@ class _Tuning:
         ]
 
     def by_scheme(self) -> tuple[Choice, ...]:
-        """The best of each scheme, best first; the robust choice stands for its own."""
+        """The best of each scheme, best first; the choice stands for its own."""
         picks = self._best_of_each()
         if picks:
             own = self.tried[self._picked[0]].batch.scheme
             picks = [self._picked if self.tried[pick[0]].batch.scheme == own else pick for pick in picks]
-        found = [*self._choices(picks), *([] if self.fitting is None else [self.fitting])]
-        return tuple(sorted(found, key=lambda choice: self._options.value(choice.cost_usd, choice.total_s)))
+        found = [*self._choices(picks), *([] if self.fitting is None else [self.fitting]), *self.looped.every]
+        best: dict[str, Choice] = {self.best.scheme: self.best}
+        for choice in sorted(found, key=self._worth_of):
+            best.setdefault(choice.scheme, choice)
+        return tuple(sorted(best.values(), key=self._worth_of))
+
+    @property
+    def evaluated(self) -> int:
+        """Parameter sets, on the profile itself."""
+        played = (self.fitting is not None) + len(self.looped.every)
+        return sum(each.batch.size for each in self.tried) + played
 
     def pareto(self) -> tuple[Choice, ...]:
-        """The front of time and money, fastest first."""
-        beside = [] if self.fitting is None else [self.fitting]
+        """The front of time and money, fastest first; of estimates only where there is nothing exact."""
+        fitting = () if self.fitting is None else (self.fitting,)
+        beside = [*fitting, *(self.looped.exact if self.best.exact else self.looped.estimates)]
         total_s = np.concatenate([*(each.total_s for each in self.tried), [one.total_s for one in beside]])
         cost_usd = np.concatenate([*(each.cost_usd for each in self.tried), [one.cost_usd for one in beside]])
         picks = [(place, column) for place, each in enumerate(self.tried) for column in range(each.batch.size)]
@@ -177,12 +206,15 @@ class _Tuning:
                 strict=True,
             )
         )
-        return tuple(told[at] if at in told else beside[0] for at in kept)
+        return tuple(told[at] if at in told else beside[at - len(picks)] for at in kept)
 
     def doubts(self) -> tuple[str, ...]:
         """What speaks against trusting the choice."""
         left_out = FITTING in self._options.schemes and not allowed(self._options)
-        told = (f"{FITTING} is left out: its load follows the delays, and so keeps to no max_load",) if left_out else ()
+        told: tuple[str, ...] = (
+            (f"{FITTING} is left out: its load follows the delays, and so keeps to no max_load",) if left_out else ()
+        )
+        told += (*self.looped.told, *playing.doubts(self.best, self.looped, self._material, self._options))
         return (*told, *_doubts(self.validation)) if self._ranked else told
 
     def baselines(self) -> dict[str, Choice | None]:

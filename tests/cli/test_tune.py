@@ -28,7 +28,7 @@ def test_json_is_one_document_with_the_names_of_the_contract(profile: Path, caps
     best = {"scheme", "params", "workers", "total_s", "load", "in_flight_max", "billed_s", "cost_usd"}
     assert best <= set(told["best"])
     assert {"choices", "pareto", "baselines", "evaluated", "elapsed_s"} <= set(told)
-    assert set(told["baselines"]) == {"uncoded", "independent", "backup"}
+    assert set(told["baselines"]) == {"uncoded", "independent", "backup", "map", "here"}
     assert told["best"]["workers"] in (4, 8)
 
 

@@ -281,7 +281,7 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], TuneOptions], str]] = {
     "no jobs": (lambda: replace(QUICK, jobs=0), "jobs is 0"),
     "cap above 1": (lambda: replace(QUICK, in_flight_cap=1.5), "share of the workers"),
     "cap and mu": (lambda: replace(QUICK, in_flight_cap=0.1, wait=Mu(1.0)), "closes rounds whatever is in flight"),
-    "unknown scheme": (lambda: replace(QUICK, schemes=("gc", "agc")), "agc cannot be tuned"),
+    "unknown scheme": (lambda: replace(QUICK, schemes=("gc", "agx")), "unknown scheme 'agx'"),
     "no scheme": (lambda: replace(QUICK, schemes=()), "no scheme cannot be tuned"),
     "negative delays": (lambda: replace(QUICK, slope_s=50.0, base_load=1.0), "use a smaller --slope"),
 }
