@@ -82,7 +82,7 @@ def test_late_answers_can_be_left_out(profile: Path, capsys: pytest.CaptureFixtu
         (["--workers", "99"], "workers = 99: the profile has 12 only"),
         (["--workers", "9", "--concurrency", "8"], "workers = 9 do not fit concurrency = 8"),
         (["--max-load", "0.2"], "nothing satisfies that"),
-        (["--schemes", "agc"], "agc cannot be tuned"),
+        (["--schemes", "agx"], "unknown scheme 'agx'"),
         (["--wait", "mu", "--in-flight-cap", "0.1"], "closes rounds whatever is in flight"),
         (["--plot", "front.txt"], "a picture is written as .png or .svg"),
     ],
@@ -107,7 +107,11 @@ def test_prices_that_are_not_there_are_no_list_prices(
 def test_how_much_is_tried_is_told_before(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tune", str(profile), *QUICK, "--json"]) == 0
     told = capsys.readouterr()
-    tried = json.loads(told.out)["evaluated"] - 1  # what fits itself to the delays is played, not tried
-    assert told.err == f"trying {tried} parameter sets on up to 8 workers, 16 jobs each\n"
+    played = 2 * 4  # m-sgc with lambda = n: two n, four windows
+    tried = json.loads(told.out)["evaluated"] - 1 - played  # what fits itself to the delays is played, not tried
+    assert told.err.splitlines() == [
+        f"trying {tried} parameter sets on up to 8 workers, 16 jobs each",
+        f"playing {played} parameter sets by the loop, for 30 s at most",
+    ]
     assert run(["tune", str(profile), *QUICK, "--json", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
