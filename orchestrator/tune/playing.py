@@ -116,8 +116,17 @@ def play(found: list[Candidate], material: Material, options: TuneOptions) -> Pl
 
 def play_one(candidate: Candidate, material: Material, options: TuneOptions) -> Choice:
     """One parameter set over the material. Raises: ConfigError, SchemeFault, TaskFailed."""
-    context = Context(candidate.workers, options.jobs, options.models, options.seed, concurrency=material.concurrency)
+    context = Context(
+        candidate.workers,
+        options.jobs,
+        options.models,
+        options.seed,
+        concurrency=material.concurrency,
+        passes=options.passes,
+    )
     scheme = build_scheme(candidate.scheme, candidate.params, context)
+    if options.passes is not None and len(scheme.chunk_sizes) > options.passes:
+        raise ConfigError(f"it cuts a batch of {options.passes} passes into {len(scheme.chunk_sizes)} parts")
     run = simulate(material.delays_s, candidate.scheme, candidate.params, _settings(candidate, material, options))
     decodes = [each.missing for line in run.lines for each in line.decoded]
     return Choice(
@@ -149,6 +158,7 @@ def _settings(candidate: Candidate, material: Material, options: TuneOptions) ->
         load=material.load,
         workers=candidate.workers,
         seed=options.seed,
+        passes=options.passes,
     )
 
 
