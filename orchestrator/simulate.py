@@ -62,6 +62,8 @@ class SimulationOptions:
     """by what a scheme chooses that sizes its jobs itself"""
     expected: Expected | None = None
     """what it takes calls to take before it has made any"""
+    stretches: bool | None = None
+    """may jobs have several steps? None: as the scheme's entry says"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def simulate(delays_s: FloatArray, scheme: str, params: Params, options: Simulat
     rehearse_plugin(scheme, params, context)
     built = build_scheme(scheme, params, context)
     models = _models(built, options)
-    plan: Plan = open_plan_for(models, options.jobs) if get(scheme).stretches else plan_for(models, options.jobs)
+    several = get(scheme).stretches if options.stretches is None else options.stretches
+    plan: Plan = open_plan_for(models, options.jobs) if several else plan_for(models, options.jobs)
     # An overlapping scheme chooses its own n; `workers` is then how many columns the profile is taken to have.
     if isinstance(built, Following) and not get(scheme).stretches:  # which learn what is late, not where
         delays_s = dealt(delays_s, options.jobs, options.seed)
