@@ -110,7 +110,12 @@ def conditions(folder: Path, rounds: int, compute: float, *, shuffled: bool = Tr
 
 def job_of(profile: DelayProfile) -> str:
     """Model, region and batch size, from the profile's name."""
-    return "-".join(profile.name.split("-")[:3])
+    return job_of_name(profile.name)
+
+
+def job_of_name(name: str) -> str:
+    """The same of the name."""
+    return "-".join(name.split("-")[:3])
 
 
 def at_length(profile: DelayProfile, slope_s: float, rounds: int, shuffled: bool = True) -> FloatArray:

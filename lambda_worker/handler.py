@@ -67,8 +67,9 @@ class Worker:
 
     def answer(self, event: object) -> dict[str, Any]:
         """The reply to one request, as JSON values."""
+        watch = Stopwatch()
         request = parse_request(event)
-        invocation = Invocation(request, self._enter(request.bucket), self._cold)
+        invocation = Invocation(request, self._enter(request.bucket), self._cold, watch)
         self._cold = False
         return invocation.reply()
 
@@ -82,11 +83,11 @@ class Worker:
 class Invocation:
     """One request being answered."""
 
-    def __init__(self, request: Request, sandbox: Sandbox, cold: bool) -> None:
+    def __init__(self, request: Request, sandbox: Sandbox, cold: bool, watch: Stopwatch) -> None:
         self._request = request
         self._sandbox, self._objects = sandbox, sandbox.objects
         self._cold = cold
-        self._watch = Stopwatch()
+        self._watch = watch
         self._bench = Bench(sandbox, request.data or "", request.reply.dtype, self._watch)
 
     def reply(self) -> dict[str, Any]:
@@ -160,7 +161,7 @@ class Invocation:
     def _packed(self, results: list[Result]) -> Reply:
         """The reply, within its limit whatever the time of writing turns out to be."""
         bare = self._bare_reply(results)
-        longest = replace(bare, timing=replace(bare.timing, write_s=WIDEST_SECONDS))
+        longest = replace(bare, timing=replace(bare.timing, write_s=WIDEST_SECONDS, whole_s=WIDEST_SECONDS))
         with self._watch.writing():
             reply = spill(longest, self._request, self._objects)
         return replace(reply, timing=self._watch.timing(self._cold))

@@ -398,6 +398,8 @@ class Timing(Message, frozen=True):
     write_s: NotBelowZero = 0.0
     cold: bool = False
     """This sandbox's first invocation."""
+    whole_s: NotBelowZero = 0.0
+    """Of the whole invocation until its answer was made: what is billed, but for the sandbox's start. 0: not told."""
 
 
 class Reply(Message, frozen=True, tag_field="protocol", tag=PROTOCOL):

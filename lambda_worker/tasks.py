@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -33,6 +33,8 @@ class Stopwatch:
     compute_s: float = 0.0
     read_s: float = 0.0
     write_s: float = 0.0
+    began_s: float = field(default_factory=time.perf_counter)
+    """when the request arrived"""
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -60,7 +62,8 @@ class Stopwatch:
 
     def timing(self, cold: bool) -> Timing:
         """The times so far, to the microsecond."""
-        return Timing(round(self.compute_s, 6), round(self.read_s, 6), round(self.write_s, 6), cold)
+        whole_s = time.perf_counter() - self.began_s
+        return Timing(round(self.compute_s, 6), round(self.read_s, 6), round(self.write_s, 6), cold, round(whole_s, 6))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -189,7 +190,7 @@ class ReplyReader:
         if outcome is Outcome.FAILED and not troubles:
             troubles.append("reply: no result of any task")
         report, timing = Report.of(log_result), reply.timing
-        handled_s = timing.compute_s + timing.read_s + timing.write_s
+        handled_s = max(timing.whole_s, timing.compute_s + timing.read_s + timing.write_s)
         return Arrival(
             round=call.round,
             worker=call.worker,
@@ -199,7 +200,7 @@ class ReplyReader:
             slots=tuple(sorted([*results, *skipped])),
             results=results,
             skipped=tuple(skipped),
-            billed_s=report.billed_s or handled_s,
+            billed_s=report.billed_s or math.ceil(1e3 * handled_s) / 1e3,
             worker_s=report.duration_s or handled_s,
             cold=report.cold or timing.cold,
             error=troubles[0] if troubles else "",
