@@ -36,7 +36,7 @@ def run_progress(console: Console, label: str, jobs: int) -> Iterator[Callable[[
         task = progress.add_task(label, total=jobs, loss="")
 
         def done(decoded: Decoded) -> None:
-            losses[decoded.model], steps[decoded.model] = decoded.loss, decoded.step + 1
+            losses[decoded.model], steps[decoded.model] = decoded.loss, decoded.step + decoded.steps
             newest = " ".join(f"{losses[model]:.3f}" for model in sorted(losses)[:SHOWN_LOSSES])
             progress.update(task, completed=sum(steps.values()), loss=f"loss {newest}")
 

@@ -106,6 +106,10 @@ class Keys:
         shard = hashlib.blake2b(f"{epoch}/{round}".encode(), digest_size=1).hexdigest()
         return f"{self.results}{shard}/{epoch}-{round}/"
 
+    def done(self, epoch: int, job: int) -> str:
+        """The marker that a job of several steps has its answer, which other copies of it look for."""
+        return f"{self.results}done/{epoch}-{job}"
+
     def reduced(self, epoch: int, job: int, part: int) -> str:
         """One slice of a job's gradient, summed by a worker."""
         return f"{self.results}sums/{epoch}/{job}/{part}"

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 NAME = "local"
 BUCKET = "gradmux"
 FUNCTION = "gradmux-worker"
+OF_STEPS = ("torch._dynamo",)
+"""what torch imports with the first optimizer, which takes a second: for workers that make steps"""
 REGION = "us-east-1"
 SECTION = "emulator"
 
@@ -166,6 +168,7 @@ def start_emulator(config: JobConfig, life: int = 0) -> Emulator:
         timeout_s=config.cluster.timeout_s,
         concurrency=config.cluster.concurrency,
         warm=workers,
+        preload=EmulatorConfig().preload + (OF_STEPS if config.scheme.name == "stretch" else ()),
         delays=delay_plan(section.delays, workers=workers, time_scale=section.time_scale, seed=section.seed),
         faults=fault_plan(section.faults, seed=section.seed + life),
         region=REGION,

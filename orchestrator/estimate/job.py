@@ -29,6 +29,7 @@ from gradmux.orchestrator.record import Header, Line, MemoryRecord
 from gradmux.orchestrator.runs.policy import auto_job
 from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.runs.rows import describe
+from gradmux.orchestrator.start import open_after
 from gradmux.orchestrator.training.cloud_sum import slices_of
 
 MOST_CALLS = 30_000
@@ -241,11 +242,15 @@ def _play_part(prepared: Prepared, delays: CallDelays, load: LoadModel) -> tuple
     record.write(Header("estimate", scheme.name, {}, scheme.workers, plan.models, steps, 0, {}, {}))
     table = delay_table(delays, scheme.workers, prepared.config.training.seed)
     calls, _ = play(scheme, part.rounds(scheme), part.plan, table, load, record)
-    return calls.times(plan.steps / steps), part.plan.jobs, record.lines
+    return calls.times(plan.steps / steps), plan.models * steps, record.lines
 
 
 def _of_steps(prepared: Prepared, steps: int) -> Prepared:
-    return replace(prepared, plan=JobPlan(prepared.plan.models, steps))
+    """The beginning of the job: so many steps of each model."""
+    models = prepared.plan.models
+    if prepared.most:
+        return replace(prepared, plan=open_after((0,) * models, (steps,) * models, prepared.most))
+    return replace(prepared, plan=JobPlan(models, steps))
 
 
 # --- in words ----------------------------------------------------------------------------------------------------

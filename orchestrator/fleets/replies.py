@@ -26,6 +26,7 @@ from gradmux.orchestrator.ports import Arrival, Invocation, Outcome, Store
 from gradmux.orchestrator.strangers import is_page, told_of
 from gradmux.orchestrator.training.gradients import CodedResult
 from gradmux.orchestrator.training.stored import Shelf, StoredResult
+from gradmux.orchestrator.training.stretches import StretchResult
 
 REMOVED_AT_ONCE = 64
 STACK_LINES = 8
@@ -173,7 +174,7 @@ class ReplyReader:
 
     def finish(self, call: Invocation, reply: Reply, log_result: str) -> Arrival:
         """The arrival with its results: decoded, checked by CRC, fetched where they were spilled."""
-        results: dict[int, CodedResult | StoredResult] = {}
+        results: dict[int, CodedResult | StoredResult | StretchResult] = {}
         skipped: list[int] = []
         troubles: list[str] = []
         for result in reply.results:
@@ -207,7 +208,9 @@ class ReplyReader:
             epoch=call.epoch,
         )
 
-    def _decode(self, result: Result) -> CodedResult | StoredResult:
+    def _decode(self, result: Result) -> CodedResult | StoredResult | StretchResult:
+        if result.stretch is not None:
+            return StretchResult.of(result)
         if result.buffer is not None:
             return CodedResult(*decode_result(result.buffer))
         assert result.key is not None, "checked by parse_reply"

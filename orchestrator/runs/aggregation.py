@@ -28,6 +28,8 @@ class Aggregation:
         wanted = prepared.config.cluster.aggregate
         largest = max(trainer.size(model) for model in range(prepared.plan.models))
         large = pays(largest, prepared.config.training.dtype) and not prepared.scheme().reuses_results
+        if prepared.most:
+            return cls(None)  # states come back, which are not added up
         return cls(Shelf() if wanted == "cloud" or (wanted == "auto" and large) else None)
 
     @property

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from gradmux.lambda_worker.contract import MAX_REQUEST_BYTES
 from gradmux.orchestrator.backends import FleetPlan, Place, find_backend
 from gradmux.orchestrator.fleets.calling import MakesRequests, WorkerFleet
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.record import Header
 from gradmux.orchestrator.runs.budget import Budget
 from gradmux.orchestrator.runs.checkpoints import Checkpoint
-from gradmux.orchestrator.runs.history import DONE, PASSES, WORTH, read_history
+from gradmux.orchestrator.runs.history import DONE, MOST, PASSES, WORTH, read_history
 from gradmux.orchestrator.runs.life import Life, store_name
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.patience import PatientStore
@@ -30,8 +31,11 @@ from gradmux.orchestrator.training.cloud_sum import Setting
 from gradmux.orchestrator.training.data import put_dataset
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from gradmux.orchestrator.training.stored import Shelf
+from gradmux.orchestrator.training.stretches import HEADROOM_BYTES, inline_state_bytes
 from gradmux.orchestrator.training.trainer import EVENT_INLINE_BYTES, INLINE_BYTES, TorchTrainer
 
+STRETCHES_IN_TIMEOUT = 3
+"""A stretch begins no further step when it has taken this part of the timeout: a slow worker still ends in time."""
 SNAPSHOTS_IN_REQUEST = 100
 """What is in a request may take so many times the largest snapshot in it: other snapshots, and rows."""
 
@@ -61,10 +65,18 @@ class Assembly:
             epoch=self.life.epoch,
             inline_bytes=self._inline_bytes(),
             batch_rows=divided_by(self.prepared.scheme(), self.prepared.order.batch_size),
+            stepped=self.prepared.stepped,
+            state_bytes=inline_state_bytes(self._message_bytes()),
         )
         for model, state in enumerate(() if saved is None else saved.states):
             trainer.load_state(model, state)
         return trainer
+
+    def _message_bytes(self) -> int:
+        """The largest request."""
+        limits = find_backend(self.prepared.config.cluster.backend).limits
+        most = limits.event_bytes if self.event else limits.request_bytes
+        return MAX_REQUEST_BYTES if most is None else most
 
     def _inline_bytes(self) -> int:
         """Snapshots up to this size travel in requests, of which each may have many."""
@@ -104,6 +116,10 @@ class Assembly:
             seed=prepared.config.training.seed,
             wire=Wire(prepared.wire_dtype(scheme), mode, post=self.event),
             passes=prepared.passes,
+            state=trainer.state_of,
+            stepped=prepared.stepped,
+            budget_s=prepared.config.cluster.timeout_s / STRETCHES_IN_TIMEOUT,
+            state_reply_bytes=self._message_bytes() - HEADROOM_BYTES,
         )
         return RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
 
@@ -141,6 +157,7 @@ class Assembly:
                 PASSES: self.prepared.passes,
                 WORTH: self.prepared.worth.to_dict(),
                 **told,
+                **({MOST: self.prepared.most} if self.prepared.most else {}),
             },
         )
 

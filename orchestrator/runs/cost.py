@@ -79,17 +79,20 @@ def cost_of(lines: Iterable[Line], memory_mb: int) -> RunCost:
     cost = RunCost(memory_mb)
     header: Header | None = None
     closed: set[int] = set()
+    models: dict[int, int] = {}
     for line in lines:
         if isinstance(line, Header):
             if header is None or header.epoch != line.epoch:
                 cost.lives.append(Bill())
-            header, closed = line, set()
+            header, closed, models = line, set(), {}
         elif header is not None:
-            _take(cost, header, line, closed)
+            models |= {each.job: each.model for each in line.begun}
+            _take(cost, header, line, closed, models)
     return cost
 
 
-def _take(cost: RunCost, header: Header, line: RoundLine | EndLine, closed: set[int]) -> None:
+def _take(cost: RunCost, header: Header, line: RoundLine | EndLine, closed: set[int], models: dict[int, int]) -> None:
+    """`models`: job -> its model, as far as the record says."""
     bills = (cost.total, cost.lives[-1])
     for bill in bills:
         bill.beside += line.beside.calls
@@ -103,7 +106,7 @@ def _take(cost: RunCost, header: Header, line: RoundLine | EndLine, closed: set[
         late = arrival.round in closed
         for bill in (*bills, _round(cost, header, arrival.round)):
             bill.add(arrival, late)
-        _share(cost, header, arrival)
+        _share(cost, header, arrival, models)
     if isinstance(line, RoundLine):
         closed.add(line.round)
 
@@ -113,11 +116,11 @@ def _round(cost: RunCost, header: Header, index: int) -> Bill:
     return cost.rounds.setdefault((header.epoch, number), Bill())
 
 
-def _share(cost: RunCost, header: Header, arrival: Heard) -> None:
+def _share(cost: RunCost, header: Header, arrival: Heard, models: dict[int, int]) -> None:
     """A worker's slots serve the job of its round and those before it; one slot is one job."""
     slots = arrival.slots or (0,)
     for slot in slots:
         job = max(0, arrival.round - slot) if len(slots) > 1 else arrival.round
-        model = (job + header.first) % header.models
+        model = models.get(job, (job + header.first) % header.models)
         name = header.names[model] if header.names else str(model)
         cost.models[name] = cost.models.get(name, 0.0) + arrival.billed_s / len(slots)

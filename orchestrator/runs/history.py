@@ -32,6 +32,8 @@ PASSES = "passes"
 """key of `Header.extra`: P, into how many passes every batch is cut"""
 STEPS = "steps"
 """key of `Header.extra`: steps of the whole run, where the header is that of a segment of it"""
+MOST = "most"
+"""key of `Header.extra`: steps that one job of each model may have, where jobs may have several; null: any number"""
 ROUNDS = "rounds"
 """key of `Header.extra`: rounds of this life before this segment"""
 

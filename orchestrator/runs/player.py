@@ -15,6 +15,7 @@ from gradmux.orchestrator.distances import RecordedDistances
 from gradmux.orchestrator.errors import DeadlinePassed, Diverged, TaskFailed
 from gradmux.orchestrator.fleets.warming import warm_up
 from gradmux.orchestrator.held import Held
+from gradmux.orchestrator.jobs import OpenPlan
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.ports import Trainer
 from gradmux.orchestrator.record import Decoded, EndLine, FileRecord, Recorder, Tee
@@ -91,7 +92,7 @@ class Player:
         saved = checkpoints.newest()
         names = tuple(plan.name for plan in self.prepared.models)
         manifest = Manifest(self.parts.paths.run, self.parts.life.epoch, names, saved_steps(saved, names))
-        start = start_after(manifest.steps, self.prepared.plan.steps)
+        start = self.prepared.start(manifest.steps)
         this = self.of(replace(self.prepared, plan=start.plan))
         budget = None if start.finished else this.parts.budget()
         if budget is not None:
@@ -161,7 +162,8 @@ class Player:
         seen: Trainer = measuring
         if not scheme.reuses_results:
             seen = workers.summing(trainer, parts.setting(scheme), parts.store)
-        warm_up(self.prepared.scheme(), trainer, workers.warm, parts.life.epoch)
+        if not isinstance(plan, OpenPlan):  # what its first jobs are is known when they begin
+            warm_up(self.prepared.scheme(), trainer, workers.warm, parts.life.epoch)
         loop = Loop(
             plan=plan,
             rounds=rounds,

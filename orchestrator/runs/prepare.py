@@ -31,6 +31,7 @@ from gradmux.orchestrator.runs.rows import OpenBucket, load_rows
 from gradmux.orchestrator.schemes import registry
 from gradmux.orchestrator.schemes.scheme import Context, Distances, Params, Scheme
 from gradmux.orchestrator.schemes.worth import Worth
+from gradmux.orchestrator.start import Start, start_for
 from gradmux.orchestrator.store import Keys, MemoryStore
 from gradmux.orchestrator.training.code import Code
 from gradmux.orchestrator.training.data import Dataset
@@ -65,6 +66,8 @@ class Prepared:
     order: BatchOrder
     parameters: int = 0
     """p of a model, on average"""
+    most: tuple[int | None, ...] = ()
+    """steps that one job of each model may have: 1 where workers cannot make them; empty under other schemes"""
 
     @property
     def worth(self) -> Worth:
@@ -112,6 +115,16 @@ class Prepared:
         if isinstance(self.plan, OpenPlan):
             return ()
         return learning_rates([self.models[self.plan.model(job)] for job in range(self.plan.models)])
+
+    @property
+    def stepped(self) -> tuple[bool, ...]:
+        """Is each model stepped by workers? Empty: none is."""
+        return tuple(most != 1 for most in self.most)
+
+    def start(self, done: Sequence[int]) -> Start:
+        """What is left of the job after so many steps of each model."""
+        name = UNCODED if self.auto else self.config.scheme.name
+        return start_for(registry.get(name), done, self.config.training.steps, self.most)
 
     @property
     def auto(self) -> bool:
@@ -297,7 +310,7 @@ def _try_models(prepared: Prepared, *, clean: bool) -> Prepared:
     _require_steady(prepared, tried)
     trial.rehearse(prepared.plan.steps)
     size = round(sum(map(trial.size, range(prepared.plan.models))) / prepared.plan.models)
-    return replace(prepared, models=tuple(plans), parameters=size)
+    return replace(prepared, models=tuple(plans), parameters=size, most=_most_steps(prepared, trial))
 
 
 def _require_steady(prepared: Prepared, tried: Sequence[Tried]) -> None:
@@ -311,3 +324,19 @@ def _require_steady(prepared: Prepared, tried: Sequence[Tried]) -> None:
                 f"{prepared.config.scheme.name} uses old gradients again, but the forward of model {plan.name!r} "
                 f"{what}: use another scheme, or leave that out of the model"
             )
+
+
+def _most_steps(prepared: Prepared, trial: TorchTrainer) -> tuple[int | None, ...]:
+    """1 for each model whose steps workers cannot make, or all if stretches have one step; says so once."""
+    if prepared.auto or not registry.get(prepared.config.scheme.name).stretches:
+        return ()
+    if prepared.config.cluster.aggregate == "cloud":
+        raise ConfigError("stretch brings back models, which nothing has to sum: leave out cluster.aggregate")
+    if prepared.params["steps"] == 1:
+        return (1,) * len(prepared.models)
+    reasons = [trial.untaught(model) for model in range(len(prepared.models))]
+    unable = [plan.name for plan, reason in zip(prepared.models, reasons, strict=True) if reason]
+    if unable:
+        reason = next(filter(None, reasons))
+        log.warning("workers cannot make the steps of %s, so each is a call (K = 1): %s", ", ".join(unable), reason)
+    return tuple(1 if reason else None for reason in reasons)

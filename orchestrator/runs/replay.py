@@ -22,15 +22,16 @@ from gradmux.orchestrator.jobs import OpenPlan, Plan
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
+from gradmux.orchestrator.ports import StepResult
 from gradmux.orchestrator.record import Decoded, EndLine, Header, Line, MemoryRecord, RecordError, RoundLine
 from gradmux.orchestrator.rounds import Rounds
-from gradmux.orchestrator.runs.history import DONE, PASSES, WORTH
+from gradmux.orchestrator.runs.history import DONE, MOST, PASSES, WORTH
 from gradmux.orchestrator.runs.prepare import model_plans
-from gradmux.orchestrator.schemes.registry import build_scheme
+from gradmux.orchestrator.schemes.registry import build_scheme, get
 from gradmux.orchestrator.schemes.scheme import Context, Scheme
 from gradmux.orchestrator.schemes.worth import Worth
 from gradmux.orchestrator.simulate import NoTrainer
-from gradmux.orchestrator.start import start_after
+from gradmux.orchestrator.start import start_for
 from gradmux.orchestrator.training.plain_descent import learning_rates
 
 
@@ -85,6 +86,11 @@ class _Stretch:
         return bool(self.lines) and isinstance(self.lines[-1], EndLine) and self.lines[-1].state == "done"
 
     @property
+    def made(self) -> Mapping[int, int]:
+        """Job -> steps that it came to, where jobs may have several."""
+        return {each.job: each.steps for line in self.lines for each in line.decoded if MOST in self.header.extra}
+
+    @property
     def rounds(self) -> list[RoundLine]:
         return [line for line in self.lines if isinstance(line, RoundLine)]
 
@@ -136,7 +142,7 @@ def _done(header: Header) -> tuple[int, ...]:
 def _play(stretch: _Stretch, config: JobConfig) -> tuple[list[RoundLine | EndLine], GradmuxError | None]:
     """The lines that the loop makes over it, and what ended the loop before it was done."""
     header, record = stretch.header, MemoryRecord()
-    start = start_after(_done(header), header.steps)
+    start = start_for(get(header.scheme), _done(header), header.steps, header.extra.get(MOST, ()))
     if start.finished:
         return list(stretch.lines), None
     answers = (answer for line in stretch.rounds for answer in line.asked)
@@ -144,7 +150,7 @@ def _play(stretch: _Stretch, config: JobConfig) -> tuple[list[RoundLine | EndLin
     scheme = _scheme(header, start.plan, config, distances)
     fleet = ReplayFleet(stretch.lines, cut_off=not stretch.whole)
     rounds = Rounds(scheme, start.plan, _wait(header), _limits(header), already=start.already, epoch=header.epoch)
-    trainer = _Watching(start.plan)
+    trainer = _Watching(start.plan, stretch.made)
 
     def shorten() -> None:
         """A segment that was left early ends where it did: with the furthest step that any model had begun."""
@@ -172,8 +178,13 @@ def _play(stretch: _Stretch, config: JobConfig) -> tuple[list[RoundLine | EndLin
 class _Watching(NoTrainer):
     """No models; how far they have begun."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self.furthest = plan, -1
+    def __init__(self, plan: Plan, made: Mapping[int, int]) -> None:
+        """`made`: job -> the steps that it came to."""
+        self._plan, self._made, self.furthest = plan, made, -1
+
+    def step(self, job: int, results: Sequence[tuple[Any, float]]) -> StepResult:
+        told = super().step(job, results)
+        return replace(told, steps=self._made[job]) if job in self._made else told
 
     def publish(self, job: int) -> None:
         self.furthest = max(self.furthest, self._plan.step(job))
@@ -289,7 +300,7 @@ def _between_jobs(recorded: Sequence[Decoded], replayed: Sequence[Decoded], cut:
 
 def _bare(item: Decoded) -> Decoded:
     """Without what only tensors, or the clock while they were added, can tell."""
-    return replace(item, at_s=0.0, loss=0.0, count=0, correct=0, gradient_norm=0.0)
+    return replace(item, at_s=0.0, loss=0.0, count=0, correct=0, gradient_norm=0.0, earlier=())
 
 
 def _told(item: Decoded) -> str:

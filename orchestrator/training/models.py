@@ -5,8 +5,9 @@ Knows neither stores nor results. Read `trainer.py` next.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from gradmux.lambda_worker.randomness import torch_random
 from gradmux.lambda_worker.recipe import Group, Maker, Recipe, RecipeError
 from gradmux.lambda_worker.schedules import has_functions, is_users, make_scheduler, with_functions
 from gradmux.lambda_worker.step import Stepper
+from gradmux.lambda_worker.whole import encode_whole
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.code import Code, find_code, first_line, ship_code
 
@@ -155,6 +157,26 @@ def make_spec(plan: ModelPlan) -> ModelSpec:
         fixed=plan.pass_rows is not None,
         norms=plan.norms,
     )
+
+
+def make_stepped_spec(trained: Trained) -> ModelSpec:
+    """The same for workers that make the model's steps: with all that the client steps it by. Raises ConfigError."""
+    recipe = recipe_of(trained.plan)
+    parts = {each.name: getattr(recipe, each.name) for each in fields(recipe)}
+    shipped = ship_code(partial(Recipe, **parts), f"model {trained.plan.name!r}: optimizer and scheduler")
+    assert isinstance(shipped, bytes), "what has arguments goes by value"
+    return replace(make_spec(trained.plan), recipe=shipped, idle=tuple(sorted(trained.stepper.idle)))
+
+
+def why_not_stepped(trained: Trained) -> str:
+    """Why workers cannot make the steps of a model, in one line; empty when they can."""
+    try:
+        spec = make_stepped_spec(trained)
+        pickle.loads(spec.recipe or b"")()  # what has just been pickled here
+        encode_whole(trained.model, trained.stepper)
+    except Exception as error:  # the user's own __reduce__ and state_dict, too
+        return first_line(error)
+    return ""
 
 
 def _make_module(plan: ModelPlan, where: str) -> nn.Module:

@@ -15,7 +15,18 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from gradmux.lambda_worker.contract import MAX_REPLY_BYTES, Order, ReplyMode, Request, Skip, Task, Term, Weights
+from gradmux.lambda_worker.contract import (
+    MAX_REPLY_BYTES,
+    Order,
+    ReplyMode,
+    Request,
+    Skip,
+    State,
+    Stretch,
+    Task,
+    Term,
+    Weights,
+)
 from gradmux.lambda_worker.gradient import mixed
 from gradmux.lambda_worker.messages import Dtype, Mode
 from gradmux.orchestrator.errors import ConfigError
@@ -59,6 +70,14 @@ class RunMaterials:
     wire: Wire = field(default_factory=Wire)
     passes: int | None = None
     """P of every batch; None: a pass is a row"""
+    state: Callable[[int], State] | None = None
+    """job -> reference to the state that a stretch starts from, asked for once for each copy"""
+    stepped: Sequence[bool] = ()
+    """is each model stepped by workers? empty: none is"""
+    budget_s: float | None = None
+    """seconds after which a worker begins no further step of a stretch"""
+    state_reply_bytes: int = MAX_REPLY_BYTES
+    """bytes of an encoded reply to a stretch, at most: what comes inline must fit into the next request"""
 
 
 def wire_dtype(dtypes: Iterable[str], *, binary: bool, half: bool = False) -> str:
@@ -84,6 +103,8 @@ class RequestBuilder:
     def build(self, call: Invocation) -> Request:
         """The request of one attempt. Every job in it must be published."""
         run = self._run
+        if run.stepped and run.stepped[self._jobs.model(call.round)]:
+            return self._stretch(call)
         return Request(
             op="gradient",
             run=run.keys.run,
@@ -103,6 +124,40 @@ class RequestBuilder:
         """The same, but the worker only reads and tries what it will need, and answers itself."""
         request = self.build(call)
         return replace(request, op="warm", reply=replace(request.reply, early=False, post=False))
+
+    def _stretch(self, call: Invocation) -> Request:
+        """A job's steps in a row. Its round is its own, since only rounds that overlap have such jobs."""
+        run, job = self._run, self._jobs.job(call.round)
+        order, passes, _ = self._plans[job.model]
+        assert run.state is not None
+        stretch = Stretch(
+            slot=0,
+            job=call.round,
+            model=run.specs[job.model],
+            state=run.state(call.round),
+            order=order,
+            first=job.first,
+            steps=job.steps,
+            passes=passes,
+            seed=mixed(run.seed, job.model),
+            done=run.keys.done(call.epoch, call.round),
+            budget_s=run.budget_s,
+        )
+        reply = self._reply_mode(call)
+        return Request(
+            op="steps",
+            run=run.keys.run,
+            epoch=call.epoch,
+            round=call.round,
+            worker=call.worker,
+            attempt=call.attempt,
+            load=call.load,
+            bucket=run.bucket,
+            cancel=run.keys.cancel,
+            data=run.data.key,
+            reply=replace(reply, max_inline=min(reply.max_inline, run.state_reply_bytes)),
+            stretches=(stretch,),
+        )
 
     def _reply_mode(self, call: Invocation) -> ReplyMode:
         wire, keys, early = self._run.wire, self._run.keys, bool(call.early)

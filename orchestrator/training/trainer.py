@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from gradmux.lambda_worker import flat
-from gradmux.lambda_worker.contract import Weights
+from gradmux.lambda_worker.contract import State, Weights
 from gradmux.lambda_worker.gradient import judge
 from gradmux.lambda_worker.models import Model, encode_spec
 from gradmux.lambda_worker.norms import training_norms
@@ -30,7 +30,16 @@ from gradmux.orchestrator.training.checkpoint import load_state, save_state
 from gradmux.orchestrator.training.dataset import Array, Dataset
 from gradmux.orchestrator.training.estimates import of_batch
 from gradmux.orchestrator.training.gradients import Term, combine
-from gradmux.orchestrator.training.models import ModelPlan, make_spec, prepare, seeded
+from gradmux.orchestrator.training.models import (
+    ModelPlan,
+    Trained,
+    make_spec,
+    make_stepped_spec,
+    prepare,
+    seeded,
+    why_not_stepped,
+)
+from gradmux.orchestrator.training.stretches import STATE_BYTES, StretchedModels, StretchResult
 from gradmux.orchestrator.training.trying import rehearse, try_evaluation, try_training
 
 INLINE_BYTES = 48 * 1024
@@ -66,8 +75,11 @@ class TorchTrainer:
         epoch: int = 0,
         inline_bytes: int = INLINE_BYTES,
         batch_rows: int | None = None,
+        stepped: Sequence[bool] = (),
+        state_bytes: int = STATE_BYTES,
     ) -> None:
-        """`batch_rows`: what an estimated gradient is divided by; None: by the rows that were decoded.
+        """`stepped`: is each model stepped by workers, in stretches? Empty: none is. States of up to `state_bytes`
+        travel in requests. `batch_rows`: what an estimated gradient is divided by; None: by the rows that were decoded.
 
         `epoch` is the run's life.
 
@@ -80,6 +92,8 @@ class TorchTrainer:
         self._inline_bytes, self._batch_rows = inline_bytes, batch_rows
         self._snapshots: dict[int, Weights] = {}
         self._retired: list[str] = []
+        self._stepped = tuple(stepped) or (False,) * len(plans)
+        self._stretched = StretchedModels(self._trained, store, keys, epoch, state_bytes)
 
     def check(self, dataset: Dataset, evaluation: Dataset | None = None) -> None:
         """Tries a few rows on every model, for nothing: to train on, and to judge by.
@@ -118,7 +132,10 @@ class TorchTrainer:
 
     def put_specs(self) -> list[str]:
         """Makes every model's spec available to workers; their keys, by model. Raises ConfigError."""
-        contents = [encode_spec(make_spec(trained.plan)) for trained in self._trained]
+        contents = [
+            encode_spec(make_stepped_spec(trained) if stepped else make_spec(trained.plan))
+            for trained, stepped in zip(self._trained, self._stepped, strict=True)
+        ]
         return [put_once(self._store, Keys.model_spec(content), content) for content in contents]
 
     def begin(self, jobs: Plan) -> None:
@@ -132,9 +149,12 @@ class TorchTrainer:
 
         Nothing is done when that has been done: a snapshot never changes.
         """
-        if job in self._snapshots:
+        if job in self._snapshots or self._stretched.holds(job):
             return
         model, step = self._place(job)
+        if self._stepped[model]:
+            self._stretched.publish(job, model)
+            return
         raw = flat.to_view(flat.snapshot(self._trained[model].module))  # the one copy that is made of a large model
         if len(raw) <= self._inline_bytes:
             self._snapshots[job] = Weights.of(bytes(raw))
@@ -145,6 +165,8 @@ class TorchTrainer:
 
     def restore(self, job: int) -> None:
         """Puts the snapshot of a published job into the store again, if it got lost there and is still to be had."""
+        if self._stretched.holds(job):
+            return
         trained, key = self._trained[self._jobs.model(job)], self._snapshots[job].key
         if key is not None and trained.steps == self._jobs.step(job) and not self._store.exists(key):
             self._store.put(key, flat.to_view(flat.snapshot(trained.module)))
@@ -153,11 +175,16 @@ class TorchTrainer:
         """How requests refer to the snapshot of a published job."""
         return self._snapshots[job]
 
+    def state_of(self, job: int) -> State:
+        """How the request of one more copy refers to the state that a stretch starts from."""
+        return self._stretched.of(job)
+
     def retire(self, job: int) -> None:
-        """No worker will need the snapshot of `job` any more."""
+        """No worker will need the snapshot or state of `job` any more."""
         weights = self._snapshots.pop(job, None)
-        if weights is not None and weights.key is not None:
-            self._retired.append(weights.key)
+        key = self._stretched.retire(job) if weights is None else weights.key
+        if key is not None:
+            self._retired.append(key)
         if len(self._retired) >= RETIRED_KEPT:
             self.clean()
 
@@ -168,15 +195,22 @@ class TorchTrainer:
 
     # --- what decoded sums do ------------------------------------------------------------------------------------
 
-    def step(self, job: int, results: Sequence[Term]) -> StepResult:
+    def step(self, job: int, results: Sequence[Term | tuple[StretchResult, float]]) -> StepResult:
         """Applies the gradient of `job`: sum of weight * result, divided by the batch's count (`estimates.py`).
+
+        After a stretch it takes over the state that a worker has sent.
 
         Raises: Diverged, the model being as before, when loss or gradient are not finite or the count is 0;
         GradmuxError when the optimizer or scheduler raises.
         """
         model, step = self._place(job)
         trained = self._trained[model]
-        total = of_batch(combine(results), self._batch_rows)
+        terms: list[Term] = []
+        for result, weight in results:
+            if isinstance(result, StretchResult):
+                return self._stretched.take(job, model, result, self._jobs.job(job).steps)
+            terms.append((result, weight))
+        total = of_batch(combine(terms), self._batch_rows)
         try:
             stepped = trained.stepper.step(torch.from_numpy(total.gradient), torch.from_numpy(np.array(total.sums)))
         except StepError as error:
@@ -207,19 +241,19 @@ class TorchTrainer:
         return self._trained[model].model
 
     def module(self, model: int) -> nn.Module:
-        """The module itself, in training mode; its weights change with every step."""
-        return self._trained[model].module
+        """The module itself, in training mode; its weights change with every step. Raises: GradmuxError."""
+        return self._home(model).module
 
     def average(self, model: int) -> nn.Module:
         """A module of its own with the moving average of the weights."""
-        trained = self._trained[model]
+        trained = self._home(model)
         module = prepare(trained.plan).module
         trained.stepper.average_into(module)
         return module
 
     def evaluate(self, model: int, dataset: Dataset) -> Evaluation:
         """Loss and accuracy of a model, in evaluation mode, on all rows."""
-        return self.judge(model, self._trained[model].module, dataset)
+        return self.judge(model, self.module(model), dataset)
 
     @torch.no_grad()
     def judge(self, model: int, module: nn.Module, dataset: Dataset) -> Evaluation:
@@ -253,12 +287,22 @@ class TorchTrainer:
 
     def parameters(self, model: int) -> Array:
         """(p,) a copy of all parameters of a model as they are now, flat, in its own dtype."""
-        return flat.flatten(self._trained[model].model.parameters).numpy()
+        return flat.flatten(self._home(model).model.parameters).numpy()
 
     def state(self, model: int) -> ModelState:
         """All that a later life of the run needs to go on with this model, bit for bit."""
-        return save_state(self._trained[model])
+        return save_state(self._home(model))
 
     def load_state(self, model: int, state: ModelState) -> None:
         """Goes on from there. Raises ConfigError when the state is of another model or optimizer."""
         load_state(self._trained[model], state)
+        self._stretched.forget(model)
+
+    def _home(self, model: int) -> Trained:
+        """The model as it is now: what workers have made of it is fetched."""
+        self._stretched.home(model)
+        return self._trained[model]
+
+    def untaught(self, model: int) -> str:
+        """Why workers cannot make the steps of this model; empty when they can."""
+        return why_not_stepped(self._trained[model])

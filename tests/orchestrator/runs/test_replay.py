@@ -16,7 +16,6 @@ from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.distances import RecordedDistances
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.job_file import parse_job
-from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.policies import Earliest, Limits
 from gradmux.orchestrator.record import EndLine, Header, Line, MemoryRecord, RecordError, RoundLine
@@ -26,6 +25,7 @@ from gradmux.orchestrator.schemes.drawing import MadeUp
 from gradmux.orchestrator.schemes.registry import REGISTRY, build_scheme, parse_params
 from gradmux.orchestrator.schemes.scheme import Context
 from gradmux.orchestrator.simulate import NoTrainer
+from gradmux.orchestrator.start import start_for
 
 STEPS = 6
 
@@ -55,11 +55,11 @@ def record_of(name: str) -> tuple[JobConfig, list[Line]]:
     """A run of the scheme's sample over delays from a heavy tail, where one call in thirty fails."""
     config, sample = config_of(name), REGISTRY[name].sample
     assert sample is not None
-    plan, params = JobPlan(M, STEPS), parse_params(REGISTRY[name], sample.params)
+    plan, params = start_for(REGISTRY[name], (0,) * M, STEPS).plan, parse_params(REGISTRY[name], sample.params)
     limits = Limits(concurrency=config.cluster.concurrency, attempts=9)
     distances = RecordedDistances(MadeUp(sample.workers, M))
     context = Context(
-        workers=sample.workers, jobs=plan.jobs, models=M, seed=config.training.seed, samples=60,
+        workers=sample.workers, jobs=plan.most_jobs, models=M, seed=config.training.seed, samples=60,
         concurrency=config.cluster.concurrency, rates=(0.1,) * M, distances=distances,
     )  # fmt: skip
     scheme = build_scheme(name, params, context)
@@ -83,7 +83,9 @@ def test_a_record_gives_the_same_decisions(name: str) -> None:
     config, lines = record_of(name)
     rounds = [line for line in lines if isinstance(line, RoundLine)]
     assert any(item.outcome == "failed" for line in rounds for item in line.arrivals)
-    assert replay(config, lines) == Replayed(1, 1, len(rounds), M * STEPS, None)
+    jobs = sum(len(line.decoded) for line in lines if not isinstance(line, Header))
+    assert replay(config, lines) == Replayed(1, 1, len(rounds), jobs, None)
+    assert sum(each.steps for line in rounds for each in line.decoded) == M * STEPS
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -94,7 +96,7 @@ def test_what_a_killed_life_left_gives_the_same_decisions(name: str) -> None:
         assert replay(config, lines[:end]).difference is None, f"after {end} lines"
 
 
-@pytest.mark.parametrize("name", ["uncoded", "gc", "m-sgc", "pipeline"])
+@pytest.mark.parametrize("name", ["uncoded", "gc", "m-sgc", "pipeline", "stretch"])
 def test_the_first_change_is_named(name: str) -> None:
     """A decode of other results, a late worker that was not, an answer that came sooner: round and job."""
     config, lines = record_of(name)
