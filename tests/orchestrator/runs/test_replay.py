@@ -20,6 +20,7 @@ from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.policies import Earliest, Limits
 from gradmux.orchestrator.record import EndLine, Header, Line, MemoryRecord, RecordError, RoundLine
 from gradmux.orchestrator.rounds import Rounds
+from gradmux.orchestrator.runs.history import WORTH
 from gradmux.orchestrator.runs.replay import Replayed, replay
 from gradmux.orchestrator.schemes.drawing import MadeUp
 from gradmux.orchestrator.schemes.registry import REGISTRY, build_scheme, parse_params
@@ -67,9 +68,8 @@ def record_of(name: str) -> tuple[JobConfig, list[Line]]:
     delays_s = 1.0 + rng.pareto(1.5, (50, max(sample.workers, scheme.workers)))
     delays_s[rng.random(delays_s.shape) < 1 / 30] = math.inf
     record = MemoryRecord()
-    record.write(
-        Header("r", name, params, scheme.workers, M, STEPS, context.seed, {"policy": "earliest"}, asdict(limits))
-    )
+    wait, told = {"policy": "earliest"}, {WORTH: context.worth.to_dict()}
+    record.write(Header("r", name, params, scheme.workers, M, STEPS, context.seed, wait, asdict(limits), extra=told))
     fleet = ProfileFleet(DelayTable(delays_s, scheme.workers), LoadModel(0.5))
     rounds = Rounds(scheme, plan, Earliest(), limits)
     loop = Loop(plan=plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=record, asked=distances.take)
