@@ -26,7 +26,7 @@ MOST_ELEMENTS = 200_000
 """of a gradient that are told"""
 TIMEOUT_S = 60
 """after which a part that has not answered is ended by the kernel"""
-ANYWHERE = ("/proc/", "/sys/", "/dev/", "/tmp/", "/etc/", "/usr/")
+ANYWHERE = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/")
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,6 @@ class Part:
     """rows of each pass, by column as shards hold them, and their numbers; of the last is told"""
     prepare: dict[str, Any]
     """what happens to rows: `transforms.Preparation.described`"""
-    at_home: tuple[str, ...] = ()
-    """folders whose files a worker has, too"""
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,6 @@ class Told:
     """in one line, when it failed"""
     files: tuple[str, ...] = ()
     """that were read, and that only this machine has"""
-    packages: tuple[str, ...] = ()
-    """modules, by the first part of their names, that it imported besides the worker's own"""
 
 
 def thinned(gradient: NDArray[Any]) -> NDArray[Any]:
@@ -105,7 +101,6 @@ def _answer(reading: int, writing: int) -> None:
 
 def _told(part: Part) -> Told:
     opened: list[str] = []
-    before = set(sys.modules)
     sys.addaudithook(_noting(opened))
     try:
         sums, gradient = _play(part)
@@ -115,8 +110,7 @@ def _told(part: Part) -> Told:
         return Told(missing_file=str(error.filename or ""), error=_line(error))
     except BaseException as error:  # the user's own code may raise anything, or leave
         return Told(error=_line(error))
-    imported = {name.partition(".")[0] for name in set(sys.modules) - before}
-    return Told(tuple(sums), gradient, files=_foreign(opened, part.at_home), packages=tuple(sorted(imported)))
+    return Told(tuple(sums), gradient, files=_foreign(opened))
 
 
 def _play(part: Part) -> tuple[list[float], NDArray[Any]]:
@@ -142,9 +136,16 @@ def _noting(opened: list[str]) -> Any:
     return note
 
 
-def _foreign(opened: list[str], at_home: tuple[str, ...]) -> tuple[str, ...]:
+def _foreign(opened: list[str]) -> tuple[str, ...]:
+    """Those files that come with neither Python nor a package."""
     files = {os.path.realpath(file) for file in opened}
-    known = (*ANYWHERE, *at_home, *(folder for folder in sys.path if folder), sys.prefix, sys.base_prefix)
+    known = (
+        *ANYWHERE,
+        os.path.dirname(os.path.realpath(__file__)),
+        *(folder for folder in sys.path if folder),
+        sys.prefix,
+        sys.base_prefix,
+    )
     return tuple(sorted(file for file in files if not file.startswith(known) and os.path.isfile(file)))
 
 

@@ -82,6 +82,13 @@ def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool) -> Tried:
     if not clean:
         return Tried(outcome, plan.carries, None)
     carries, told_clean = _try_clean(plan, model, rows)
+    for file in told_clean.files:
+        log.warning(
+            "model %r: its code reads %s, which this machine has: workers elsewhere, as on AWS, do not; read it when "
+            "the module is imported, or pass its content by args",
+            plan.name,
+            file,
+        )
     return Tried(outcome, carries, told_clean)
 
 

@@ -116,6 +116,23 @@ def test_a_file_that_workers_do_not_have_is_named(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("_modules_as_before")
+def test_a_file_that_only_this_machine_has_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "width.txt").write_text("8")
+    source = f"""
+        def net():
+            return nn.Sequential(nn.Linear(64, int(open({str(tmp_path / "width.txt")!r}).read())), nn.Linear(8, 10))
+    """
+    prepared(tmp_path, source)
+    assert f"its code reads {tmp_path / 'width.txt'}, which this machine has" in caplog.text
+
+
+@pytest.mark.usefixtures("_modules_as_before")
+def test_modules_of_ones_own_are_no_files_to_be_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prepared(tmp_path, "def net():\n    return nn.Linear(64, 10)\n")
+    assert "which this machine has" not in caplog.text
+
+
+@pytest.mark.usefixtures("_modules_as_before")
 def test_what_depends_on_the_process_is_refused(tmp_path: Path) -> None:
     source = """
         import os
