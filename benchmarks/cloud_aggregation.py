@@ -117,6 +117,7 @@ def train(emulator: Emulator, store: CountedStore, workers: int, steps: int, clo
         specs=trainer.put_specs(),
         orders=[BatchOrder(workers, workers)],
         weights=trainer.weights,
+        seeds=trainer.seeds,
         wire=Wire(mode="s3" if cloud else "auto"),
     )
     shelf = Shelf() if cloud else None

@@ -176,7 +176,7 @@ def judge(output: Any, target: Values) -> tuple[Tensor, Tensor]:
     return hits.sum(1, dtype=torch.float64), judged.sum(1, dtype=torch.float64)
 
 
-def mixed(*seeds: int) -> int:
-    """One seed of several, well spread: neighbouring seeds give unrelated random numbers."""
+def mixed(*seeds: int | str) -> int:
+    """One seed of several numbers and names, well spread: neighbouring seeds give unrelated random numbers."""
     text = ",".join(str(seed) for seed in seeds).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1

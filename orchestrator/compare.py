@@ -66,7 +66,7 @@ def compare(config: JobConfig, folder: Path, steps: int = STEPS) -> list[Finding
 
 def compare_models(prepared: Prepared, folder: Path) -> list[Compared]:
     """The same for a job that is prepared: all of its steps."""
-    initial = {plan.name: prepare(seeded(plan, index)).module for index, plan in enumerate(prepared.models)}
+    initial = {plan.name: prepare(seeded(plan)).module for plan in prepared.models}
     reference = Reference.of(prepared)
     with TemporaryDirectory(prefix="gradmux-compare-") as home:
         paths = keep_job(prepared, Path(home), folder)

@@ -34,8 +34,8 @@ class Reference(Mapping[str, nn.Module]):
         sizes = None if prepared.auto else prepared.scheme().chunk_sizes
         losses: dict[str, tuple[float, ...]] = {}
         models: dict[str, PlainModel] = {}
-        for index, plan in enumerate(prepared.models):
-            model = models[plan.name] = PlainModel(plan, index=index, seed=prepared.config.training.seed)
+        for plan in prepared.models:
+            model = models[plan.name] = PlainModel(plan)
             count = prepared.plan.steps if steps is None else steps
             losses[plan.name] = tuple(train_plainly(model, plan, prepared.train, prepared.order, count, sizes))
         averages = {name: model.average.module for name, model in models.items() if model.average is not None}

@@ -157,7 +157,7 @@ class _Bench:
             specs=self.trainer.put_specs(),
             orders=[prepared.order] * plan.models,
             weights=self.trainer.weights,
-            seed=prepared.config.training.seed,
+            seeds=self.trainer.seeds,
             wire=Wire(prepared.wire_dtype(scheme), self.aggregation.mode),
             passes=prepared.passes,
         )

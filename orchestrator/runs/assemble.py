@@ -113,7 +113,7 @@ class Assembly:
             specs=trainer.put_specs(),
             orders=[prepared.order] * prepared.plan.models,
             weights=trainer.weights,
-            seed=prepared.config.training.seed,
+            seeds=trainer.seeds,
             wire=Wire(prepared.wire_dtype(scheme), mode, post=self.event),
             passes=prepared.passes,
             state=trainer.state_of,

@@ -19,7 +19,7 @@ from gradmux.orchestrator.errors import GradmuxError, RunStopped
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.runs.life import FolderError, new_store_name
-from gradmux.orchestrator.runs.materials import KEPT_BYTES, keep, kept
+from gradmux.orchestrator.runs.materials import KEPT_BYTES, SEEDS, keep, kept
 from gradmux.orchestrator.runs.paths import RunPaths, create_run
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.store import digest, open_bucket
@@ -75,6 +75,11 @@ def prepare_again(paths: RunPaths) -> Prepared:
     held = kept(paths)
     if held.job and held.job != _digest(tree):
         log.warning("%s is not what was submitted: the run goes on as the file says now", paths.job)
+    if held.seeds != SEEDS:
+        log.warning(
+            "the run began when random numbers were seeded by a model's place, and goes on with seeds by its name: "
+            "dropout draws other numbers from here on than it would have drawn; submit the job again if that matters"
+        )
     prepared = prepare_job(config, _materials(config, held.code, held.rows), paths.folder, open_bucket, again=True)
     held.check("train", prepared.train)
     if prepared.eval is not None:

@@ -30,6 +30,8 @@ from gradmux.orchestrator.training.packing import SHARDS, Folder, open_folder
 KEPT_BYTES = 1 << 30
 """Larger data sets are not copied: their path and digest are kept."""
 FILE = "materials.json"
+SEEDS = "names"
+"""Models' random numbers are seeded by the models' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Kept:
     """"train", "eval" -> digest of the rows, wherever they are"""
     job: str = ""
     """digest of the job as it was submitted; empty in runs of older versions"""
+    seeds: str = SEEDS
+    """by what models' random numbers are seeded; runs of older versions: by their places in the job"""
 
     def check(self, part: str, rows: Dataset) -> None:
         """Raises ConfigError when these are not the rows that the run began with."""
@@ -74,6 +78,7 @@ def keep(
         "rows": {part: each.digest for part, each in rows.items()},
         "copied": sorted(copied),
         "job": job,
+        "seeds": SEEDS,
     }
     write_whole(paths.materials / FILE, [json.dumps(described, indent=1).encode()], disk)
 
@@ -87,10 +92,11 @@ def kept(paths: RunPaths) -> Kept:
         packed = {str(role): (str(each["kind"]), str(each["code"])) for role, each in fields["code"].items()}
         digests = {str(part): str(each) for part, each in fields["rows"].items()}
         python, job = str(fields["python"]), str(fields.get("job", ""))
+        seeds = str(fields.get("seeds", "places"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderError(f"{file} cannot be read: restore the file, or submit the job again") from error
     rows = {part: _rows_of(paths, part) for part in copied}
-    return Kept({role: _unpacked(role, *each, python) for role, each in packed.items()}, rows, digests, job)
+    return Kept({role: _unpacked(role, *each, python) for role, each in packed.items()}, rows, digests, job, seeds)
 
 
 def _packed(code: str | bytes) -> dict[str, str]:

@@ -201,7 +201,7 @@ def _require_rows_to_estimate_from(prepared: Prepared, scheme: Scheme) -> None:
             f"data.batch_size = {batch_size} in {_counted(prepared.passes, 'pass', 'passes')}: use larger batches, "
             "fewer workers, smaller passes (training.pass_rows), or exact decodes"
         )
-    if prepared.passes < batch_size:
+    if prepared.passes < batch_size and not prepared.auto:
         rows = -(-batch_size // prepared.passes)
         log.warning(
             "%s of up to %d rows make a batch, but %s cuts it into %d parts: %d of them are empty, and workers that "

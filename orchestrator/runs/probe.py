@@ -37,7 +37,7 @@ def run_probe(prepared: Prepared, place: Place, plan: ProbePlan, on_round: Calla
             specs=trainer.put_specs(),
             orders=[prepared.order],
             weights=trainer.weights,
-            seed=prepared.config.training.seed,
+            seeds=trainer.seeds,
             wire=Wire(dtype=wire_dtype([prepared.config.training.dtype], binary=True)),
             passes=prepared.passes,
         )

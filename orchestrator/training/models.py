@@ -15,6 +15,7 @@ import orjson
 from torch import nn
 
 from gradmux.lambda_worker.carried import Sources
+from gradmux.lambda_worker.gradient import mixed
 from gradmux.lambda_worker.losses import LossError, loss_from
 from gradmux.lambda_worker.models import Model, ModelError, ModelSpec
 from gradmux.lambda_worker.norms import NormError, Rule
@@ -55,7 +56,7 @@ class ModelPlan:
     dtype: str = "float32"
     """of parameters: float32 or float64"""
     seed: int = 0
-    """of torch while the factory runs: of the initial weights"""
+    """the job's; with the model's name it seeds the factory, and with step and pass every forward: see `seeded`"""
     pass_rows: int | None = None
     """rows of one forward and backward at most, whichever worker computes them; None: all rows of a chunk"""
     norms: Rule = "running"
@@ -69,9 +70,9 @@ def kind_of(plan: ModelPlan) -> tuple[Any, ...]:
     return plan.factory, orjson.dumps(dict(plan.args), option=orjson.OPT_SORT_KEYS), plan.loss, plan.dtype
 
 
-def seeded(plan: ModelPlan, index: int) -> ModelPlan:
-    """The plan as the `index`-th of its job."""
-    return replace(plan, seed=plan.seed + index)
+def seeded(plan: ModelPlan) -> ModelPlan:
+    """The plan with a seed of its own, by its name: what else the job trains changes none of its random numbers."""
+    return replace(plan, seed=mixed(plan.seed, plan.name))
 
 
 @dataclass(slots=True)

@@ -46,10 +46,10 @@ PAIR = 2
 class PlainModel:
     """One model, trained as anybody would."""
 
-    def __init__(self, plan: ModelPlan, *, index: int = 0, seed: int = 0) -> None:
-        """`index` is the model's place in its job (for initial weights and dropout), `seed` the job's (for dropout)."""
-        self._plan, self._seed = plan, _mixed(seed, index)
-        with _drawing_from(plan.seed + index):
+    def __init__(self, plan: ModelPlan) -> None:
+        """Its initial weights and dropout are those of its name in any job with the plan's seed."""
+        self._plan, self._seed = plan, _mixed(plan.seed, plan.name)
+        with _drawing_from(self._seed):
             module = find_code(plan.factory, "factory")(**plan.args)
         self.module: nn.Module = _cast(module, DTYPES[plan.dtype])
         self.module.train()
@@ -143,11 +143,9 @@ def train_reference(
     steps: int,
     *,
     chunk_sizes: NDArray[np.float64] | None = None,
-    index: int = 0,
-    seed: int = 0,
 ) -> tuple[nn.Module, list[float]]:
     """The trained module and the mean loss of every step."""
-    model = PlainModel(plan, index=index, seed=seed)
+    model = PlainModel(plan)
     losses = train_plainly(model, plan, dataset, order, steps, chunk_sizes)
     return model.module, losses
 
@@ -187,8 +185,8 @@ def _bounds(chunk_sizes: NDArray[np.float64] | None, rows: int) -> list[int]:
     return [0, *(math.floor(float(share) * rows + 0.5 + 1e-9) for share in np.cumsum(chunk_sizes)[:-1]), rows]
 
 
-def _mixed(*seeds: int) -> int:
-    """As a job has it: 63 bits of BLAKE2b of the numbers with commas between them."""
+def _mixed(*seeds: int | str) -> int:
+    """As a job has it: 63 bits of BLAKE2b of numbers and names with commas between them."""
     digest = hashlib.blake2b(",".join(map(str, seeds)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") // 2
 

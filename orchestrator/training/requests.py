@@ -27,7 +27,6 @@ from gradmux.lambda_worker.contract import (
     Term,
     Weights,
 )
-from gradmux.lambda_worker.gradient import mixed
 from gradmux.lambda_worker.messages import Dtype, Mode
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import Plan
@@ -65,8 +64,8 @@ class RunMaterials:
     """by model; models with the same seed share one"""
     weights: Callable[[int], Weights]
     """job -> reference to its published snapshot"""
-    seed: int = 0
-    """of dropout"""
+    seeds: Sequence[int]
+    """of the models' random numbers, by model: `TorchTrainer.seeds`"""
     wire: Wire = field(default_factory=Wire)
     passes: int | None = None
     """P of every batch; None: a pass is a row"""
@@ -139,7 +138,7 @@ class RequestBuilder:
             first=job.first,
             steps=job.steps,
             passes=passes,
-            seed=mixed(run.seed, job.model),
+            seed=run.seeds[job.model],
             done=run.keys.done(call.epoch, call.round),
             budget_s=run.budget_s,
         )
@@ -184,7 +183,7 @@ class RequestBuilder:
             step=step,
             passes=passes,
             terms=_terms(task, bounds),
-            seed=mixed(self._run.seed, model),
+            seed=self._run.seeds[model],
             skip=None if task.skip is None else self._skip(task.skip),
         )
 

@@ -83,11 +83,12 @@ class TorchTrainer:
 
         `epoch` is the run's life.
 
-        A model's index is added to its seed, so that equal plans begin with different weights.
+        A model's name is mixed into its seed, so that equal plans begin with different weights, and adding a model to a
+        job changes no other.
         Raises: ConfigError for a model that cannot be built.
         """
         assert len(plans) == jobs.models
-        self._trained = [prepare(seeded(plan, index)) for index, plan in enumerate(plans)]
+        self._trained = [prepare(seeded(plan)) for plan in plans]
         self._jobs, self._store, self._keys, self._epoch = jobs, store, keys, epoch
         self._inline_bytes, self._batch_rows = inline_bytes, batch_rows
         self._snapshots: dict[int, Weights] = {}
@@ -137,6 +138,11 @@ class TorchTrainer:
             for trained, stepped in zip(self._trained, self._stepped, strict=True)
         ]
         return [put_once(self._store, Keys.model_spec(content), content) for content in contents]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of the models' random numbers, by model; a pass mixes in step and pass."""
+        return [trained.plan.seed for trained in self._trained]
 
     def begin(self, jobs: Plan) -> None:
         """From now on jobs are counted as in `jobs`; none of those before may be in flight."""

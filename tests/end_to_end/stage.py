@@ -214,7 +214,7 @@ class Stage:
             specs=trainer.put_specs(),
             orders=[job.order] * job.plan.models,
             weights=trainer.weights,
-            seed=job.seed,
+            seeds=trainer.seeds,
             wire=Wire(dtype=wire_dtype([job.dtype], binary=scheme.binary)),
         )
         return RequestBuilder(materials, job.plan, scheme.chunk_sizes)

@@ -35,7 +35,7 @@ def test_each_step_is_ordinary_training_on_the_rows_that_came(
     stage: Stage, scheme: str, params: Mapping[str, int | str]
 ) -> None:
     played = play_in_trouble(stage, job(scheme, params, plans=[PLANS[0], PLANS[1], PLANS[3]]))
-    models = [prepare(seeded(plan, index)) for index, plan in enumerate(played.job.plans)]
+    models = [prepare(seeded(plan)) for plan in played.job.plans]
     for told, decoding, shares in zip(played.decoded, *decodes(played), strict=True):
         assert weights_crc(decoding) == told.weights_crc
         recorded = (told.residual, told.amplification, told.missing)

@@ -84,7 +84,7 @@ def plain_weights(index: int, steps: int) -> np.ndarray:  # type: ignore[type-ar
 @cache
 def plain(index: int, steps: int) -> tuple[torch.nn.Module, list[float]]:
     made = job("uncoded", {})
-    return train_reference(PLANS[index], made.dataset, made.order, steps, index=index, seed=made.seed)
+    return train_reference(PLANS[index], made.dataset, made.order, steps)
 
 
 @cache

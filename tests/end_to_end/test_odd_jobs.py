@@ -47,8 +47,6 @@ def assert_ordinary(played: Played, tolerance: float = 1e-5) -> None:
             job.order,
             job.steps,
             chunk_sizes=sizes if draws else None,
-            index=index,
-            seed=job.seed,
         )
         wanted, got = (np.asarray(flat.snapshot(each)) for each in (module, played.trainer.module(index)))
         assert np.linalg.norm(got - wanted) <= tolerance * np.linalg.norm(wanted), plan.name

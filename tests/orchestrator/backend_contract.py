@@ -92,7 +92,7 @@ class Run:
             specs=self.trainer.put_specs(),
             orders=[prepared.order],
             weights=self.trainer.weights,
-            seed=0,
+            seeds=[0],
             wire=Wire(dtype="float32"),
         )
         self.trainer.publish(0)

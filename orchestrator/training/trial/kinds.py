@@ -55,7 +55,7 @@ def try_kinds(
     for index, plan in enumerate(plans):
         kind = kind_of(plan)
         if kind not in known:
-            known[kind] = _try(seeded(plan, index), model_of(index), dataset, clean)
+            known[kind] = _try(seeded(plan), model_of(index), dataset, clean)
             _warn(known[kind].outcome, plan)
         tried = known[kind]
         pass_rows = plan.pass_rows if tried.outcome.fixed or not free else None

@@ -67,6 +67,7 @@ class EmulatedHarness:
             specs=trainer.put_specs(),
             orders=[BatchOrder(dataset.rows, 20)],
             weights=trainer.weights,
+            seeds=trainer.seeds,
             wire=Wire(post=self.events),
         )
         self._materials, self._jobs, self._opened = materials, jobs, 0

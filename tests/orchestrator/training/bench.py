@@ -103,6 +103,7 @@ class Run:
             specs=self.trainer.put_specs(),
             orders=[self.order] * len(self.plans),
             weights=self.trainer.weights,
+            seeds=self.trainer.seeds,
             wire=self.wire,
             passes=pass_count(self.batch_size, self.plans[0].pass_rows),
         )

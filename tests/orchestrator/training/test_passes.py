@@ -42,7 +42,7 @@ class Counting(nn.Module):
 
 def plain_loop(run: Run, features: int, seed: int = 0) -> tuple[nn.Module, list[float]]:
     """Nothing of ours but the order of the rows and the seed of a pass: each pass begins with the step's buffers."""
-    torch.manual_seed(seed)
+    torch.manual_seed(mixed(seed, "m"))
     module = Counting(features).double()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     x, y = torch.from_numpy(run.dataset.arrays["x"]).double(), torch.from_numpy(run.dataset.arrays["y"])
@@ -59,7 +59,7 @@ def plain_loop(run: Run, features: int, seed: int = 0) -> tuple[nn.Module, list[
             for name, buffer in module.named_buffers():
                 buffer.copy_(start[name])
             ids = torch.from_numpy(run.order.rows_of(step, passes, number, number + 1).astype(np.int64))
-            torch.manual_seed(mixed(mixed(mixed(0, 0), step), number))
+            torch.manual_seed(mixed(mixed(mixed(seed, "m"), step), number))
             loss = F.cross_entropy(module(x[ids]), y[ids], reduction="sum")
             (loss / BATCH).backward()
             total += loss.item()

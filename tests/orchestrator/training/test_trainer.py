@@ -49,7 +49,7 @@ def compare(run: Run, *, chunked: bool = False) -> float:
     found = []
     for index, one in enumerate(run.plans):
         sizes = np.array(run.chunk_sizes) if chunked else None
-        module, _ = train_reference(one, run.dataset, run.order, run.steps, chunk_sizes=sizes, index=index)
+        module, _ = train_reference(one, run.dataset, run.order, run.steps, chunk_sizes=sizes)
         found.append(difference(run.trainer.module(index), module))
     return max(found)
 
@@ -80,7 +80,7 @@ def test_equals_ordinary_training(
     run = Run(plans, tmp_path, dataset=make_dataset(dtype=dtype), wire=wire)
     losses = run.play(*code)
     assert compare(run) <= bound
-    _, expected = train_reference(plans[1], run.dataset, run.order, run.steps, index=1)
+    _, expected = train_reference(plans[1], run.dataset, run.order, run.steps)
     np.testing.assert_allclose(losses[1::2], expected, rtol=max(bound, 1e-6))
 
 
@@ -401,3 +401,13 @@ class Same(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.scale * x
+
+
+def test_adding_a_model_changes_no_other(tmp_path: Path) -> None:
+    """Random numbers are those of a model's name: initial weights, and what passes draw."""
+    plans = [plan(name) for name in ("a", "b", "c")]
+    alone, among = Run(plans[1:2], tmp_path / "alone"), Run(plans, tmp_path / "among")
+    assert np.array_equal(alone.trainer.parameters(0), among.trainer.parameters(1))
+    assert not np.array_equal(among.trainer.parameters(0), among.trainer.parameters(1))
+    assert alone.trainer.seeds == among.trainer.seeds[1:2]
+    assert len(set(among.trainer.seeds)) == len(plans)
