@@ -23,10 +23,13 @@ from gradmux.orchestrator.ports import ModelState
 from gradmux.orchestrator.training.code import first_line
 from gradmux.orchestrator.training.models import Trained
 
+UNSAVED = "buffers"
+"""key of the progress: buffers that no state dict has"""
+
 
 def save_state(trained: Trained) -> ModelState:
     """The model's state now."""
-    progress = {"kinds": _kinds(trained), **trained.stepper.state()}
+    progress = {"kinds": _kinds(trained), UNSAVED: _unsaved(trained.module), **trained.stepper.state()}
     return ModelState(trained.steps, save_weights(trained.module), encode_state(progress))
 
 
@@ -41,7 +44,24 @@ def load_state(trained: Trained, state: ModelState) -> None:
         trained.stepper.load_state(progress)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{where}: not this optimizer's state: {first_line(error)}") from error
+    _set_unsaved(trained.module, progress.get(UNSAVED, {}), where)
     trained.steps = state.steps
+
+
+def _unsaved(module: nn.Module) -> dict[str, Tensor]:
+    """The buffers that a state dict leaves out (`persistent=False`): a forward may have changed them, too."""
+    saved = {id(tensor) for tensor in _named(module).values()}
+    return {name: buffer for name, buffer in module.named_buffers() if id(buffer) not in saved}
+
+
+@torch.no_grad()
+def _set_unsaved(module: nn.Module, values: Mapping[str, Tensor], where: str) -> None:
+    """Sets them; checkpoints of earlier versions have none. Raises ConfigError when one is of another model."""
+    own = _unsaved(module)
+    if values:
+        _check_same(own, values, where)
+    for name, value in values.items():
+        own[name].copy_(value)
 
 
 def _kinds(trained: Trained) -> str:
