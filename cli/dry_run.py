@@ -28,6 +28,7 @@ def _cost(prepared: Prepared, estimate: Estimate) -> list[tuple[str, str]]:
     bill = estimate.bill
     told = f"about ${_usd(bill.usd)}: {bill.invocations:,.0f} calls, {bill.gb_s:,.1f} GB-s"
     parts = f"compute ${_usd(bill.compute_usd)}, calls ${_usd(bill.requests_usd)}, S3 ${_usd(bill.s3_usd)}"
+    parts += f", data out ${_usd(bill.out_usd)}"
     lines = [("cost", f"{told} ({parts})")]
     if estimate.lasts:
         lines.append(("time", f"about {_duration(estimate.calls.wall_s)}"))

@@ -16,7 +16,7 @@ from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, Pro
 from gradmux.orchestrator.jobs import Plan
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.ports import Arrival, Invocation, StepResult
-from gradmux.orchestrator.prices import OBJECTS, Prices
+from gradmux.orchestrator.prices import GB, OBJECTS, Prices
 from gradmux.orchestrator.record import Recorder
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.schemes.scheme import FloatArray, Scheme, Task
@@ -77,6 +77,10 @@ class Storing:
     """workers answer through S3, where the client looks for answers"""
     slices: int = 0
     """workers sum the gradient there, each so much of it; 0: the client sums"""
+    sent_per_task: float = 0.0
+    """bytes of its result that the client gets, and so leave AWS"""
+    sent_per_job: float = 0.0
+    """bytes that it gets of each gradient which workers have summed"""
     slice_s: float = 0.0
     """what one result's part of a slice takes, seconds"""
 
@@ -91,6 +95,8 @@ class Bill:
     compute_usd: float
     requests_usd: float
     s3_usd: float
+    out_usd: float = 0.0
+    """data out of AWS, to a client elsewhere"""
 
     @property
     def lambda_usd(self) -> float:
@@ -99,7 +105,7 @@ class Bill:
 
     @property
     def usd(self) -> float:
-        return self.lambda_usd + self.s3_usd
+        return self.lambda_usd + self.s3_usd + self.out_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +210,7 @@ def bill(calls: Calls, work: Work, storing: Storing, workers: int, memory_mb: in
         compute_usd=prices.compute_usd(billed_s, memory_mb),
         requests_usd=prices.requests_usd(round(invocations)),
         s3_usd=(puts * prices.thousand_puts + gets * prices.thousand_gets) / OBJECTS,
+        out_usd=(calls.tasks * storing.sent_per_task + calls.jobs * storing.sent_per_job) / GB * prices.out_gb,
     )
 
 

@@ -70,6 +70,7 @@ class Estimate:
             "compute_usd": told.compute_usd,
             "requests_usd": told.requests_usd,
             "s3_usd": told.s3_usd,
+            "out_usd": told.out_usd,
             "invocations": round(told.invocations),
             "gb_s": told.gb_s,
             "billed_s": told.billed_s,
@@ -192,6 +193,8 @@ def _storing(prepared: Prepared, trial: Trial, pace: Pace, *, mailed: bool) -> S
         fetched=not trial.in_cloud,
         mailed=mailed,
         slices=slices,
+        sent_per_task=0.0 if trial.in_cloud else size,
+        sent_per_job=size if trial.in_cloud else 0.0,
         slice_s=size / slices / pace.summing_bytes_per_s if slices else 0.0,
     )
 
@@ -274,4 +277,5 @@ def _assumes(prepared: Prepared, delays: CallDelays, shares: Sequence[Share], pl
         told.append(f"auto going on as {played.scheme}")
     if prepared.scheme().reuses_results:
         told.append("every result sent anew")
+    told.append("the client outside of AWS, no free tier")
     return "; ".join([*told, f"list prices of {prices.date}, x86"])

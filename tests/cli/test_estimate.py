@@ -64,7 +64,8 @@ def test_a_measured_profile_is_taken_as_it_is(gradmux: Gradmux, job: Path, profi
     assert told["gb_s"] == pytest.approx(2 * told["billed_s"])
     assert told["compute_usd"] == pytest.approx(told["gb_s"] * 0.0000166667)
     assert told["requests_usd"] == pytest.approx(calls * 0.2e-6)
-    assert told["usd"] == pytest.approx(told["lambda_usd"] + told["s3_usd"])
+    assert told["usd"] == pytest.approx(told["lambda_usd"] + told["s3_usd"] + told["out_usd"])
+    assert told["out_usd"] > 0, "gradients come back to a client elsewhere"
     assert told["wall_s"] == pytest.approx(JOBS * 2.0)
     assert f"every call takes what {profile} says for its load, all of it billed" in told["assumes"]
     twice = estimate(gradmux, job, GC, *AWS, more=whole)

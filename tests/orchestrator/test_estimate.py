@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,18 @@ def test_the_bill() -> None:
     puts, gets = 100, 2000 + 10 * (1 + 50.0 / 2.0)
     assert told.s3_usd == pytest.approx(puts * 5e-3 + gets * 0.4e-3)
     assert told.usd == pytest.approx(told.lambda_usd + told.s3_usd)
+
+
+def test_what_leaves_aws_is_billed() -> None:
+    """2,000 results of 4 MB are 8 GB, 100 sums of 10 MB one more: 9 cents each."""
+    calls = Calls(invocations=1000, tasks=2000, results=800, jobs=100, rounds=100, billed_s=499.5, wall_s=50.0)
+    none, sent = (
+        bill(calls, Work(slope_s=1.0), storing, 10, 2048, replace(PRICES, out_gb=9.0))
+        for storing in (Storing(), Storing(sent_per_task=4e6, sent_per_job=1e7))
+    )
+    assert (none.out_usd, sent.out_usd) == (0.0, pytest.approx(81.0))
+    assert sent.usd - none.usd == pytest.approx(81.0)
+    assert sent.lambda_usd == none.lambda_usd
 
 
 def test_results_through_s3_are_put_and_fetched() -> None:
