@@ -26,7 +26,7 @@ from gradmux.lambda_worker.step import Stepped
 from gradmux.lambda_worker.tasks import Bench, read_batches
 from gradmux.lambda_worker.whole import encode_whole, load_whole
 
-__all__ = ["LARGE_BYTES", "Watch", "answer_stretch", "warm_stretch"]
+__all__ = ["LARGE_BYTES", "Watch", "answer_stretch", "compute_stretch", "warm_stretch"]
 
 LARGE_BYTES = 4 * 2**20
 """A state from this size on is not written without another look whether it is still wanted."""
@@ -59,7 +59,7 @@ class Watch:
 def answer_stretch(stretch: Stretch, bench: Bench, watch: Watch, keep: Keep) -> Result:
     """The stretch's result; never raises for what its own model, data or numbers do."""
     try:
-        return _compute(stretch, bench, watch, keep)
+        return compute_stretch(stretch, bench, watch, keep)
     except Exception as error:  # the user's code may raise anything
         return Result(stretch.slot, stretch.job, "failed", error=describe(error))
 
@@ -94,7 +94,8 @@ class _Told:
         )
 
 
-def _compute(stretch: Stretch, bench: Bench, watch: Watch, keep: Keep) -> Result:
+def compute_stretch(stretch: Stretch, bench: Bench, watch: Watch, keep: Keep) -> Result:
+    """The same as `answer_stretch`, but raises whatever the stretch's own model, data or numbers do."""
     with bench.watch.reading():
         stepping = bench.sandbox.stepping(stretch.model)
         _enter(stepping, stretch.state, bench.sandbox)

@@ -6,16 +6,18 @@ Knows no emulator and no AWS. Read next: `lambda_worker/tasks.py`.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from gradmux.lambda_worker.cache import DiskCache
-from gradmux.lambda_worker.contract import ContractError, Task, parse_request
+from gradmux.lambda_worker.contract import ContractError, Result, Stretch, Task, parse_request
 from gradmux.lambda_worker.objects import MemoryObjects
 from gradmux.lambda_worker.sandbox import Sandbox
+from gradmux.lambda_worker.stretch import Watch, compute_stretch
 from gradmux.lambda_worker.tasks import Bench, Stopwatch, compute_task
 from gradmux.orchestrator.runs.failed import FailedTask
 from gradmux.orchestrator.runs.life import FolderError
@@ -52,12 +54,21 @@ def replay(failed: FailedTask, rows: Dataset) -> list[Replayed]:
     with TemporaryDirectory() as folder:
         sandbox = Sandbox(objects, DiskCache(Path(folder), CACHE_BYTES))
         bench = Bench(sandbox, request.data or "", request.reply.dtype, Stopwatch())
-        return [_run(task, bench) for task in request.tasks]
+        watch = Watch(sandbox, None, request.epoch)
+        return [
+            *(_run(task, partial(compute_task, task, bench)) for task in request.tasks),
+            *(_run(each, partial(compute_stretch, each, bench, watch, _not_kept)) for each in request.stretches),
+        ]
 
 
-def _run(task: Task, bench: Bench) -> Replayed:
+def _not_kept(step: int, snapshot: bytes) -> str:
+    """Snapshots for evaluation are of no use here."""
+    return "not kept"
+
+
+def _run(task: Task | Stretch, compute: Callable[[], Result]) -> Replayed:
     try:
-        result = compute_task(task, bench)
+        result = compute()
     except Exception as error:  # the user's code may raise anything: that is what this is for
         told = "".join(traceback.format_exception(error))
         return Replayed(task.slot, task.job, "failed", f"{type(error).__name__}: {error}", told)

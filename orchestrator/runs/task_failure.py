@@ -21,7 +21,9 @@ def explained(
     plan, models = life.prepared.plan, life.prepared.models
     tasks = " and ".join(f"model {models[plan.model(job)].name!r}, step {plan.step(job)}" for job in failure.jobs)
     request = requests.build(rounds.last_invocation(failure.round, failure.worker))
-    keys = dict.fromkeys(key for task in request.tasks for key in (task.model, task.weights.key) if key)
+    named = [key for task in request.tasks for key in (task.model, task.weights.key)]
+    named += [key for each in request.stretches for key in (each.model, each.state.key)]
+    keys = dict.fromkeys(filter(None, named))
     name = f"life{life.life.epoch}-round{failure.round}-worker{failure.worker}"
     hint = f"`gradmux replay-task {life.paths.run}` runs it here"
     try:
