@@ -28,6 +28,7 @@ USUAL = (
     "decode_check",
     "loop_against_simulator",
     "live_pipeline",
+    "live_stretch",
     "evaluator",
     "auto",
     "tuning_transfer",

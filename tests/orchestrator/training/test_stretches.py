@@ -70,6 +70,7 @@ class Client:
             specs=self.trainer.put_specs(),
             orders=[BatchOrder(dataset.rows, 20, seed=1)],
             weights=self.trainer.weights,
+            seeds=self.trainer.seeds,
             state=self.trainer.state_of,
             stepped=(True,),
             state_reply_bytes=state_bytes * 4 // 3 + 100 if state_bytes else 0,
