@@ -1,5 +1,6 @@
-"""What exactness costs: rows per second of a CNN and an MLP through workers, beside a plain torch loop on the same
-cores; and how long the trial takes.
+"""What exactness costs: rows per second of a CNN and an MLP through workers beside a plain loop, and the trial's time.
+
+The plain torch loop runs on the same cores.
 
     python -m benchmarks.exactness_cost [--steps 30] [--workers 2 8]
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import peers
 from benchmarks.__main__ import LONG, USUAL, main, purpose
 
-HELPERS = {"__main__", "aiohttp_fleet", "handlers", "light_lambda", "peers"}
+HELPERS = {"__main__", "aiohttp_fleet", "boto3_fleet", "handlers", "light_lambda", "peers"}
 
 
 def never(name: str) -> int:

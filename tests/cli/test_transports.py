@@ -80,10 +80,10 @@ def test_twenty_slots_fit_into_a_request_whatever_their_weights(
     with living(paths) as life:
         trainer = Assembly(prepared, place, paths, life, store).trainer(None)
     trainer.publish(0)
-    weights = trainer.weights(0).inline
-    assert (weights is not None) is inline
+    weights = trainer.weights(0)
+    assert (weights.key is None) is inline
     limit = MAX_EVENT_BYTES if invoke == "event" else MAX_REQUEST_BYTES
-    assert 20 * base64_size(len(weights or b"")) < limit / 2, "there must be room for the rows, too"
+    assert 20 * base64_size(len(weights.raw("weights") or b"")) < limit / 2, "there must be room for the rows, too"
 
 
 def test_lazy_schemes_need_their_results_here(tmp_path: Path) -> None:
