@@ -138,10 +138,10 @@ def _noting(opened: list[str]) -> Any:
 
 def _foreign(opened: list[str]) -> tuple[str, ...]:
     """Those files that come with neither Python nor a package."""
-    files = {os.path.realpath(file) for file in opened}
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # may hold links: asked of paths as opened
+    files = {os.path.realpath(file) for file in opened if not file.startswith(ours)}
     known = (
         *ANYWHERE,
-        os.path.dirname(os.path.realpath(__file__)),
         *(folder for folder in sys.path if folder),
         sys.prefix,
         sys.base_prefix,
