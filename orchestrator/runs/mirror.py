@@ -56,7 +56,8 @@ class Mirror:
         if not self._store.create(key, note) and self._store.get(key) != note:
             raise RunBusy(f"{self._paths.run} has been resumed on another machine: `gradmux resume {self._url}`")
         self._store.put(self._keys.folder(self._paths.job.name), self._paths.job.read_bytes())
-        for path in (self._paths.store_name, *sorted(self._paths.materials.glob("*"))):
+        files = sorted(path for path in self._paths.materials.rglob("*") if path.is_file())
+        for path in (self._paths.store_name, *files):
             name = self._keys.folder(str(path.relative_to(self._paths.folder)))
             if not self._store.exists(name):
                 self._store.put(name, path.read_bytes())
@@ -159,7 +160,8 @@ def _bring_files(store: Store, keys: Keys, paths: RunPaths, disk: Disk) -> None:
     disk.make_folder(paths.materials)
     for key in store.list(keys.folder("")):
         name = key.removeprefix(keys.folder(""))
-        if name in ("job.json", "store-name") or re.fullmatch(r"materials/[\w.-]+", name):
+        if name in ("job.json", "store-name") or re.fullmatch(r"materials(/[\w-][\w.-]*)+", name):
+            disk.make_folder((paths.folder / name).parent)
             write_whole(paths.folder / name, [store.get(key)], disk)
 
 

@@ -250,7 +250,7 @@ def test_the_environment_cannot_reach_behind_our_back(
         assert store.list("") == ["k"]
         assert [store.create("new", b"1"), store.create("new", b"1")] == [True, False]
         store.delete(["k", "new"])
-    credentials = "Credential=local/"
+    credentials = "Credential=none/"
     for request in asked:
         assert credentials in request.headers["authorization"]
         assert "/us-east-1/s3/" in request.headers["authorization"]
