@@ -49,7 +49,9 @@ def resume_command(
     from gradmux.orchestrator.runs.status import read_result
 
     set_up_logging(settings)
-    paths = bring_from_s3(run, settings.home) if run.startswith("s3://") else find_run(settings.home, run)
+    paths = (
+        bring_from_s3(run, settings.home) if run.startswith("s3://") else find_run(settings.home, run, as_it_is=True)
+    )
     if paths.result.exists():
         stderr(settings).print(f"{paths.run} is done already; this is what it came to")
         tell_result(settings, read_result(paths))
@@ -59,6 +61,7 @@ def resume_command(
 
         set_limits(paths, max_cost_usd, deadline_s)
     warn(_stranger(run) or distrust(files_of_run(paths)))
+    find_run(settings.home, str(paths.folder))  # from here on it is its owner's alone
     if detach:
         started = run_detached(paths)
         print_json(started.to_dict()) if settings.json else click.echo(started.describe())

@@ -57,6 +57,8 @@ class Assembly:
 
     def trainer(self, saved: Checkpoint | None) -> TorchTrainer:
         """The models as they were saved."""
+        prepared = self.prepared
+        rows = divided_by(prepared.scheme(), prepared.order.batch_size) if prepared.plan.jobs else None
         trainer = TorchTrainer(
             self.prepared.models,
             self.prepared.plan,
@@ -64,7 +66,7 @@ class Assembly:
             keys=self.keys,
             epoch=self.life.epoch,
             inline_bytes=self._inline_bytes(),
-            batch_rows=divided_by(self.prepared.scheme(), self.prepared.order.batch_size),
+            batch_rows=rows,
             stepped=self.prepared.stepped,
             state_bytes=inline_state_bytes(self._message_bytes()),
         )

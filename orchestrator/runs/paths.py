@@ -153,14 +153,16 @@ def all_runs(home: Path) -> list[RunPaths]:
     return [RunPaths(each) for each in found if (each / "job.json").exists()]
 
 
-def find_run(home: Path, name: str) -> RunPaths:
+def find_run(home: Path, name: str, *, as_it_is: bool = False) -> RunPaths:
     """The run of that name, or in the folder of that name, which is its owner's alone from then on.
+
+    `as_it_is`: it is not yet, so that files which others may have changed can be told of first.
 
     Raises: ConfigError when there is none.
     """
     for folder in (runs_folder(home) / name, Path(name)):
         if name not in ("", ".", "..") and (folder / "job.json").is_file():
-            if (folder / "store-name").is_file():  # else it may be any folder of the user's
+            if not as_it_is and (folder / "store-name").is_file():  # else it may be any folder of the user's
                 tighten_all(folder)
             return RunPaths(folder.resolve())
     if name not in ("", ".", "..") and (emptied := runs_folder(home) / name).is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,6 @@ from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.runs.stopping import Stop
 from gradmux.orchestrator.runs.train import run_job
 from gradmux.orchestrator.store import MemoryStore
-from gradmux.orchestrator.training.trying import TRIED_ROWS
 from tests.cli.relay import Relay
 from tests.orchestrator.training.bench import make_dataset, mlp
 
@@ -38,14 +38,14 @@ def wide() -> nn.Module:
 
 
 class Fussy(nn.Module):
-    """Passes the trial with a few rows, and fails in every worker."""
+    """Passes the trial, and fails in every worker."""
 
     def __init__(self) -> None:
         super().__init__()
         self.line = nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        if len(x) > TRIED_ROWS:
+        if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
             raise ValueError(f"fussy about {tuple(x.shape[1:])}")
         return self.line(x)  # type: ignore[no-any-return]
 

@@ -164,7 +164,7 @@ def test_everything_at_once_goes_wrong_and_the_bits_are_the_same(small: Small, e
 
 
 def test_a_task_that_always_fails_names_its_model_and_step_and_can_be_replayed(
-    small: Small, gradmux: Gradmux, emulator: Emulator
+    small: Small, gradmux: Gradmux, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = small.prepared({"name": "gc", "s": 1}, [model("good"), model("bad", "fussy")], cluster={"attempts": 2})
     paths = small.submit(job)
@@ -176,6 +176,7 @@ def test_a_task_that_always_fails_names_its_model_and_step_and_can_be_replayed(
     assert "in forward" in told
     assert f"gradmux replay-task {paths.run}" in told
 
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "as in a worker")  # by which this model goes
     ran = gradmux("replay-task", paths.run)
     assert ran.code == 1
     assert "job 1, slot 0: failed ValueError: fussy about (6,)" in ran.out

@@ -22,6 +22,7 @@ from gradmux.orchestrator.runs.keep import keep_job
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.runs.train import run_job
 from gradmux.orchestrator.store import MemoryStore
+from gradmux.orchestrator.training.models import ModelPlan, seeded
 from tests.cli.relay import relayed
 
 ROWS, FEATURES, WORKERS, STEPS, HISTORY = 48, 6, 6, 24, 5
@@ -165,7 +166,7 @@ def test_real_workers_do_what_plain_lag_does(
     arrivals = [h for line in record if not isinstance(line, Header) for h in line.arrivals]
     sent_shards = 0
     for index, plan in enumerate(job.models):
-        plain = PlainLag(start(index), RATES[index], shards, by_worker, bound)
+        plain = PlainLag(start(plan), RATES[index], shards, by_worker, bound)
         for _ in range(STEPS):
             plain.step()
         mine = [line for line in lines if line.round % len(RATES) == index]
@@ -186,10 +187,10 @@ def test_real_workers_do_what_plain_lag_does(
         assert trained.run.invocations == sent_shards * (WORKERS // shards), "only the shards that drifted are asked"
 
 
-def start(index: int) -> nn.Module:
-    """The module as the trainer's `index`-th model begins."""
+def start(plan: ModelPlan) -> nn.Module:
+    """The module as the trainer's model begins."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(index)
+        torch.default_generator.manual_seed(seeded(plan).seed)
         return make_weighted().double()
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradmux import Job, Model, train_reference
+from gradmux.lambda_worker.gradient import mixed
 from gradmux.orchestrator.compare import Compared, compare_models
 from gradmux.orchestrator.findings import Level
 from gradmux.orchestrator.runs.prepare import prepare_job
@@ -152,7 +153,7 @@ def test_the_plain_loop_is_torchs_own(name: str) -> None:
     """Written out once more, as a user would."""
     factory, (x, y), loss, _ = CASES[name]
     criterion = getattr(F, loss) if isinstance(loss, str) else loss
-    torch.manual_seed(5)
+    torch.manual_seed(mixed(5, "m"))  # models are seeded by the job's seed and their names
     module = factory()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     losses = []

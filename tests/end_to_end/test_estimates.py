@@ -39,7 +39,7 @@ def test_each_step_is_ordinary_training_on_the_rows_that_came(
     for told, decoding, shares in zip(played.decoded, *decodes(played), strict=True):
         assert weights_crc(decoding) == told.weights_crc
         recorded = (told.residual, told.amplification, told.missing)
-        assert recorded == (decoding.residual, decoding.amplification, decoding.missing)
+        assert recorded == pytest.approx((decoding.residual, decoding.amplification, decoding.missing), rel=1e-12)
         loss = step(models[told.model], played, shares)
         assert told.loss == pytest.approx(loss, rel=1e-5)
     assert any(item.missing > 0 for item in played.decoded), "some of it was estimated"
