@@ -43,6 +43,7 @@ def resume_command(
     from gradmux.cli.output import warn
     from gradmux.cli.results import tell_result
     from gradmux.orchestrator.runs.detach import run_detached
+    from gradmux.orchestrator.runs.lock import busy, is_held
     from gradmux.orchestrator.runs.mirror import bring_from_s3
     from gradmux.orchestrator.runs.ownership import distrust, files_of_run
     from gradmux.orchestrator.runs.paths import find_run
@@ -56,6 +57,8 @@ def resume_command(
         stderr(settings).print(f"{paths.run} is done already; this is what it came to")
         tell_result(settings, read_result(paths))
         return
+    if is_held(paths.lock):
+        raise busy(paths.run)  # before the job is prepared once more, which takes seconds
     if max_cost_usd is not None or deadline_s is not None:
         from gradmux.orchestrator.runs.keep import set_limits
 

@@ -31,12 +31,15 @@ def only_process(lock: Path, what: str) -> Iterator[None]:
     descriptor = private_opener(str(lock), os.O_RDWR | os.O_CREAT)
     try:
         if not _acquire(descriptor):
-            raise RunBusy(
-                f"{what} is being run by another process; `gradmux status` shows it, `gradmux cancel` ends it"
-            )
+            raise busy(what)
         yield
     finally:
         os.close(descriptor)
+
+
+def busy(what: str) -> RunBusy:
+    """What is said of a run that another process has."""
+    return RunBusy(f"{what} is being run by another process; `gradmux status` shows it, `gradmux cancel` ends it")
 
 
 def is_held(lock: Path) -> bool:
