@@ -91,7 +91,8 @@ def job_config(size: Size, scheme: Mapping[str, Any], faults: Mapping[str, float
             "cluster": {"workers": size.workers},
             "scheme": dict(scheme),
             "data": {"train": "digits:train", "eval": "digits:test", "batch_size": 512},
-            "training": {"steps": size.steps},
+            # In float32 the first steps of Adam make full steps of what is rounding in a gradient near zero.
+            "training": {"steps": size.steps, "dtype": "float64"},
             "models": [{**model, **optimizer} for model, optimizer in zip(MODELS, optimizers, strict=True)],
             "emulator": {"delays": "lambda-like", "time_scale": size.time_scale, "faults": dict(faults)},
         },
