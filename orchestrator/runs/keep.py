@@ -21,7 +21,8 @@ from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.runs.life import FolderError, new_store_name
 from gradmux.orchestrator.runs.materials import KEPT_BYTES, SEEDS, keep, kept
 from gradmux.orchestrator.runs.paths import RunPaths, create_run
-from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
+from gradmux.orchestrator.runs.prepare import Prepared, import_from, prepare_job
+from gradmux.orchestrator.runs.rows import load_rows
 from gradmux.orchestrator.store import digest, open_bucket
 from gradmux.orchestrator.training.code import ship_code
 from gradmux.orchestrator.training.data import BUILT_IN, Dataset
@@ -85,6 +86,15 @@ def prepare_again(paths: RunPaths) -> Prepared:
     if prepared.eval is not None:
         held.check("eval", prepared.eval)
     return prepared
+
+
+def rows_again(paths: RunPaths) -> Dataset:
+    """The rows that a run trains on, from nothing but its folder. Builds no model. Raises FolderError, ConfigError."""
+    config, held = parse_job(_read_tree(paths), source=str(paths.job)), kept(paths)
+    import_from(paths.folder)
+    train, _ = load_rows(config, _materials(config, held.code, held.rows), paths.folder, open_bucket)
+    held.check("train", train)
+    return train
 
 
 def read_job(paths: RunPaths) -> JobConfig:

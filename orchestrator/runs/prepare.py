@@ -163,7 +163,7 @@ def prepare_job(
     params = _params(config)
     config = find_backend(config.cluster.backend).prepare(config, folder)
     plans = model_plans(config, materials)
-    _import_from(folder)
+    import_from(folder)
     train, judged = load_rows(config, materials, folder, open_bucket)
     prepared = Prepared(
         config=config,
@@ -287,7 +287,7 @@ def _pass_rows(config: JobConfig) -> int:
     return batch_size if asked == "batch" else min(asked, batch_size)
 
 
-def _import_from(folder: Path) -> None:
+def import_from(folder: Path) -> None:
     """From now on modules in `folder` can be imported."""
     place = str(folder.resolve())
     count_as_own(folder)

@@ -189,7 +189,7 @@ def _play(prepared: Prepared, folder: Path) -> TorchTrainer:
         specs=trainer.put_specs(),
         orders=[prepared.order] * prepared.plan.models,
         weights=trainer.weights,
-        seed=prepared.config.training.seed,
+        seeds=trainer.seeds,
         wire=Wire(prepared.wire_dtype(scheme)),
         passes=prepared.passes,
     )

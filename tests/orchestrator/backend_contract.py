@@ -281,7 +281,7 @@ class BackendContract:
 
 def trained_here(prepared: Prepared) -> Any:
     """Parameters after the step, in one ordinary process."""
-    from gradmux.orchestrator.demo.reference import Reference
+    from gradmux.orchestrator.reference import Reference
 
     module = Reference.of(prepared).modules["line"]
     return np.concatenate([each.detach().numpy().ravel() for each in module.parameters()])

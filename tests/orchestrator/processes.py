@@ -34,7 +34,7 @@ from gradmux.orchestrator.folder_store import FolderObjects, FolderStore
 from gradmux.orchestrator.prices import Prices
 
 NAME = "processes"
-FREE = Prices(date="never", gb_s=0.0, arm_gb_s=0.0, million_requests=0.0, thousand_puts=0.0, thousand_gets=0.0)
+FREE = Prices.free()
 
 
 class ProcessesSection(Section):

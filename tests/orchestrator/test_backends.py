@@ -14,10 +14,10 @@ from torch import nn
 from gradmux import Job, Model, train
 from gradmux.infra.local import Emulator, EmulatorConfig
 from gradmux.orchestrator.backends import Billed, PlaceNote, find_backend, forget, installed_backends, register
-from gradmux.orchestrator.demo.reference import Reference
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.job_file import job_schema, load_job, parse_job
 from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.reference import Reference
 from gradmux.orchestrator.runs.prepare import prepare_job
 from gradmux.orchestrator.store import MemoryStore
 from tests.cli.conftest import Gradmux, gradmux, home

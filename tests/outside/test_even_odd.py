@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradmux.orchestrator import rehearsal
 from gradmux.orchestrator.errors import ConfigError, SchemeFault
 from gradmux.orchestrator.schemes.registry import REGISTRY, build_scheme, register
 from gradmux.orchestrator.schemes.scheme import Context, Decoding, Key
@@ -136,6 +137,7 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ZeroDivisionError("of nothing\nby nothing")
 
     monkeypatch.setattr(even_odd.RingJob, "_one_kind", one_kind)
+    monkeypatch.setattr(rehearsal, "_passed", set())  # it was rehearsed without the mistake
 
 
 @pytest.mark.usefixtures("raising")
