@@ -19,15 +19,14 @@ def mlp(hidden: int, depth: int = 1) -> nn.Module:
 
 
 def cnn(channels: int) -> nn.Module:
-    """Two 3 x 3 convolutions with batch norm between them, one linear layer.
+    """Two 3 x 3 convolutions with a norm between them, one linear layer.
 
-    The first has no bias: batch norm subtracts it again, so its gradient would be rounding alone, which Adam makes
-    steps of full size from.
+    Group norm treats each row alone, so that a batch may be cut anywhere; batch norm would need passes of fixed size.
     """
     return nn.Sequential(
         nn.Unflatten(1, (1, SIDE, SIDE)),
-        nn.Conv2d(1, channels, 3, padding=1, bias=False),
-        nn.BatchNorm2d(channels),
+        nn.Conv2d(1, channels, 3, padding=1),
+        nn.GroupNorm(2, channels),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Conv2d(channels, 2 * channels, 3, padding=1),

@@ -56,7 +56,7 @@ def try_kinds(
         kind = kind_of(plan)
         if kind not in known:
             known[kind] = _try(seeded(plan), model_of(index), dataset, clean)
-            _warn(known[kind].outcome, plan)
+            _tell(known[kind].outcome, plan, logging.WARNING if free else logging.INFO)
         tried = known[kind]
         pass_rows = plan.pass_rows if tried.outcome.fixed or not free else None
         made.append(replace(plan, pass_rows=pass_rows, carries=tried.carries))
@@ -64,10 +64,11 @@ def try_kinds(
     return made, found
 
 
-def _warn(outcome: Outcome, plan: ModelPlan) -> None:
+def _tell(outcome: Outcome, plan: ModelPlan, level: int) -> None:
+    """What depends on the passes: no warning where the job itself says how large they are."""
     said = outcome.warning(plan.name, plan.pass_rows or PASS_ROWS)
     if said is not None:
-        log.warning(said)
+        log.log(level, said)
 
 
 def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool) -> Tried:
