@@ -12,7 +12,19 @@ import math
 from itertools import product
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
+
+from gradmux.orchestrator.closing import Closing, ClosingKey, keys
+from gradmux.orchestrator.errors import ConfigError
 
 Scalar: TypeAlias = bool | int | float | str
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]*$", max_length=120)]
@@ -99,7 +111,17 @@ def _spelled(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-class SchemeConfig(Section):
+def _closing_key(key: ClosingKey) -> Any:
+    """As pydantic has it: type, default, and what the schema says."""
+    bounds: dict[str, Any] = {name: bound for name, bound in (("ge", key.least), ("le", key.most)) if bound is not None}
+    return Annotated[key.kind, Field(description=key.meaning, **bounds)], key.default
+
+
+ClosingKeys = create_model("ClosingKeys", __base__=Section, **{n: _closing_key(key) for n, key in keys().items()})
+"""The keys of [scheme] that say when a round closes: the fields of `closing.Closing`"""
+
+
+class SchemeConfig(ClosingKeys):
     """The scheme by name, its own parameters beside it (letters or long names), and when a round closes."""
 
     model_config = ConfigDict(extra="allow")
@@ -107,18 +129,6 @@ class SchemeConfig(Section):
 
     name: str
     """one of `gradmux schemes`, or "auto": chosen by the delays of the first rounds, and again when they change"""
-    wait: Literal["earliest", "mu"] = "earliest"
-    """when a round closes: once the job that is due decodes and all others still can, or by the papers' rule mu"""
-    mu: Annotated[float, Field(ge=0)] | None = None
-    """rule mu: a worker is a straggler after (1 + mu) times the time of the round's fastest answer"""
-    wait_out: Literal["until", "all"] = "until"
-    """rule mu, when the pattern leaves the scheme's model: admit answers until it conforms, or wait for all"""
-    straggler_model: Literal["bursty", "arbitrary", "either"] | None = None
-    """rule mu: the patterns that the scheme is to tolerate; not given: the widest model that it declares"""
-    in_flight_cap: Share | None = None
-    """share of n that may still run when a round closes by rule earliest"""
-    harvest_late: bool = True
-    """an answer that comes when its round has closed counts until its job is due"""
     max_load: Annotated[float, Field(ge=1)] | None = None
     """with name = "auto": the load of a worker is at most this multiple of 1/n"""
     deadline_s: Annotated[float, Field(gt=0)] | None = None
@@ -128,12 +138,17 @@ class SchemeConfig(Section):
     """go on with the least-squares decode where a deadline would stop the job"""
 
     @model_validator(mode="after")
-    def _rule_complete(self) -> Self:
-        if self.wait == "mu" and self.mu is None:
-            raise ValueError('wait = "mu" needs mu, for example mu = 1.0')
-        if self.wait == "mu" and self.in_flight_cap is not None:
-            raise ValueError('wait = "mu" closes rounds whatever is in flight: leave out in_flight_cap, or wait and mu')
+    def _closes(self) -> Self:
+        try:
+            assert self.closing
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
         return self
+
+    @property
+    def closing(self) -> Closing:
+        """When rounds close, and what counts after that."""
+        return Closing(**{name: getattr(self, name) for name in keys()})
 
     @property
     def parameters(self) -> dict[str, int | float | str]:

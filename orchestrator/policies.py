@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.asks import Backup
 
-__all__ = ["Backup", "Earliest", "Limits", "Mu", "WaitPolicy"]
+__all__ = ["Backup", "Earliest", "Limits", "Mu", "WaitPolicy", "limits_of", "wait_policy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +83,15 @@ class Limits:
             raise ConfigError(f"attempts is {self.attempts}, but each task needs at least 1")
         if self.deadline_s is not None and self.deadline_s <= 0:
             raise ConfigError(f"deadline_s is {self.deadline_s}, but must be positive")
+
+
+def wait_policy(closing: Closing) -> WaitPolicy:
+    """When the loop closes a round."""
+    if closing.wait == "earliest" or closing.mu is None:
+        return Earliest()
+    return Mu(mu=closing.mu, wait_out=closing.wait_out, straggler_model=closing.straggler_model or "either")
+
+
+def limits_of(closing: Closing, concurrency: int | None) -> Limits:
+    """What bounds the loop, as far as `closing` says it."""
+    return Limits(concurrency=concurrency, in_flight_cap=closing.in_flight_cap, harvest_late=closing.harvest_late)

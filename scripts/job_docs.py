@@ -60,7 +60,9 @@ def render() -> str:
 
 
 def _section(title: str, described: Mapping[str, Any]) -> str:
-    rows = [_row(name, key, name in described.get("required", ())) for name, key in described["properties"].items()]
+    required = described.get("required", ())
+    keys = sorted(described["properties"].items(), key=lambda each: each[0] != "name")
+    rows = [_row(name, key, name in required) for name, key in keys]
     table = _table(("key", "type", "unit", "default", "meaning"), rows)
     shown = f"`{title}`" if title.startswith("[") else title
     note = f"{NOTES[title]}\n" if title in NOTES else ""

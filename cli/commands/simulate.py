@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
+from gradmux.cli.closing import closing_options
 from gradmux.cli.numbers import FiniteFloat, HourUsd, waiting_usd
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
+    from gradmux.orchestrator.closing import Closing
     from gradmux.orchestrator.schemes.scheme import FloatArray
     from gradmux.orchestrator.simulate import Simulation, SimulationOptions
 
@@ -27,30 +30,11 @@ WORKER_MB = 2048
 @click.option("--models", type=click.IntRange(1), help="M, models side by side (else as few as the scheme needs).")
 @click.option("--workers", type=click.IntRange(1), help="n, fewer than the profile has: drawn anew for each round.")
 @click.option("--passes", type=click.IntRange(1), help="P, passes of a batch: loads are multiples of 1/P (else any).")
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1),
-    help="C, invocations in flight (else 1,000, or the columns).",
-)
-@click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
-@click.option("--mu", default=1.0, show_default=True, type=FiniteFloat(0), help="For --wait mu.")
-@click.option(
-    "--wait-out", type=click.Choice(["until", "all"]), default="until", show_default=True, help="For --wait mu."
-)
-@click.option(
-    "--straggler-model",
-    type=click.Choice(["bursty", "arbitrary", "either"]),
-    default="either",
-    show_default=True,
-    help="For --wait mu.",
-)
-@click.option(
-    "--slope", "slope_s", type=FiniteFloat(0), help="Seconds per unit of load (else the profile's own, or 0)."
-)
+@click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight (else 1,000, or the columns).")
+@closing_options
+@click.option("--slope", "slope_s", type=FiniteFloat(0), help="Seconds per unit of load (else the profile's, or 0).")
 @click.option("--base-load", type=FiniteFloat(0), help="Load that the delays stand for (else the profile's own).")
 @click.option("--load", type=FiniteFloat(0), help="A fixed load instead of the assigned one.")
-@click.option("--in-flight-cap", type=FiniteFloat(0, 1), help="Share of n that may still run when a round closes.")
-@click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
 @click.option("--invoke-idle", is_flag=True, help="Wait for workers without a task, too, as published simulators do.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--hour-usd", type=HourUsd(), help="V, what an hour is worth to auto and pipeline-auto.  [default: 10]")
@@ -65,15 +49,10 @@ def simulate_command(
     workers: int | None,
     passes: int | None,
     concurrency: int | None,
-    wait: str,
-    mu: float,
-    wait_out: Literal["until", "all"],
-    straggler_model: Literal["bursty", "arbitrary", "either"],
+    closing: Closing,
     slope_s: float | None,
     base_load: float | None,
     load: float | None,
-    in_flight_cap: float | None,
-    harvest_late: bool,
     invoke_idle: bool,
     seed: int,
     hour_usd: float | None,
@@ -83,28 +62,24 @@ def simulate_command(
     from gradmux.orchestrator.delays.doubts import doubts
     from gradmux.orchestrator.delays.find import GENERATED_WORKERS, find_profile
     from gradmux.orchestrator.fleets.profile_fleet import LoadModel
-    from gradmux.orchestrator.policies import Earliest, Limits, Mu, usual_concurrency
+    from gradmux.orchestrator.policies import limits_of, usual_concurrency, wait_policy
     from gradmux.orchestrator.prices import PRICES, worth_of
     from gradmux.orchestrator.schemes import registry
     from gradmux.orchestrator.simulate import SimulationOptions, simulate
 
     auto = scheme == "auto"
-    if auto and (parameters or wait == "mu"):
+    if auto and (parameters or closing.wait == "mu"):
         raise ConfigError("auto chooses scheme and parameters itself, and closes rounds early: leave out -p and --wait")
-    if invoke_idle and wait != "mu":
+    if invoke_idle and closing.wait != "mu":
         raise ConfigError("--invoke-idle makes rounds wait for idle workers, which only --wait mu does: add it")
-    if wait == "mu" and in_flight_cap is not None:
-        raise ConfigError("--wait mu closes rounds whatever is in flight: leave out it or --in-flight-cap")
     params = {} if auto else registry.parse_params(registry.get(scheme), parse_parameters(parameters))
     found = find_profile(profile, workers=workers or GENERATED_WORKERS, seed=seed)
     concurrency = usual_concurrency(found.workers) if concurrency is None else concurrency
     options = SimulationOptions(
         jobs=jobs,
         models=models,
-        wait=Mu(mu, wait_out, straggler_model) if wait == "mu" else Earliest(),
-        limits=Limits(
-            concurrency=concurrency, in_flight_cap=in_flight_cap, harvest_late=harvest_late, invoke_idle=invoke_idle
-        ),
+        wait=wait_policy(closing),
+        limits=replace(limits_of(closing, concurrency), invoke_idle=invoke_idle),
         load=LoadModel(found.slope_s or 0.0 if slope_s is None else slope_s, found.reference_load(base_load), load),
         workers=workers,
         passes=passes,

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from gradmux.cli.closing import closing_options
 from gradmux.cli.numbers import FiniteFloat, HourUsd, waiting_usd
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
+    from gradmux.orchestrator.closing import Closing
     from gradmux.orchestrator.tune import Choice, TuneResult
 
 COLUMNS = ("scheme", "parameters", "n", "time s", "load x n", "in flight", "billed s", "cost $")
@@ -24,17 +26,11 @@ FRONT_SHOWN = 8
 @click.argument("profile")
 @click.option("--jobs", default=100, show_default=True, type=click.IntRange(1), help="J, gradients to judge by.")
 @click.option("--models", default=4, show_default=True, type=click.IntRange(1), help="M, models side by side.")
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1),
-    help="C, invocations in flight (else 1,000, or the columns).",
-)
+@click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight (else 1,000, or the columns).")
 @click.option("--workers", default="auto", show_default=True, metavar="auto|N,N,...", help="n to try.")
 @click.option("--passes", type=click.IntRange(1), help="P, passes of a batch: loads are multiples of 1/P (else any).")
 @click.option("--slope", "slope_s", type=FiniteFloat(0), help="Seconds per unit of load (else the profile's own).")
 @click.option("--base-load", type=FiniteFloat(0), help="Load that the delays stand for (else the profile's own).")
-@click.option("--in-flight-cap", type=FiniteFloat(0, 1), help="Share of n that may still run when a round closes.")
-@click.option("--harvest-late/--no-harvest-late", default=True, show_default=True, help="Late answers still count.")
 @click.option("--max-load", type=FiniteFloat(0), help="Largest load, as a multiple of 1/n.")
 @click.option(
     "--hour-usd",
@@ -45,11 +41,7 @@ FRONT_SHOWN = 8
 @click.option("--here", "here_s", type=FiniteFloat(0), help="Seconds that this machine takes for a whole batch.")
 @click.option("--parameters", default=0, show_default=True, type=click.IntRange(0), help="p of a model: what travels.")
 @click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
-@click.option("--wait", type=click.Choice(["earliest", "mu"]), default="earliest", show_default=True)
-@click.option("--mu", default=1.0, show_default=True, type=FiniteFloat(0), help="For --wait mu.")
-@click.option(
-    "--wait-out", type=click.Choice(["until", "all"]), default="until", show_default=True, help="For --wait mu."
-)
+@closing_options
 @click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10240), help="Of a worker.")
 @click.option("--arm", is_flag=True, help="Workers are arm64 functions, which cost less.")
 @click.option(
@@ -69,17 +61,13 @@ def tune_command(
     passes: int | None,
     slope_s: float | None,
     base_load: float | None,
-    in_flight_cap: float | None,
-    harvest_late: bool,
     max_load: float | None,
     hour_usd: float | None,
     objective: Literal["time", "cost"] | None,
     here_s: float | None,
     parameters: int,
     schemes: str | None,
-    wait: str,
-    mu: float,
-    wait_out: Literal["until", "all"],
+    closing: Closing,
     memory_mb: int,
     arm: bool,
     prices: Path | None,
@@ -89,7 +77,6 @@ def tune_command(
 ) -> None:
     """Search schemes, parameters and numbers of workers over PROFILE (a file, or a generator's name)."""
     from gradmux.orchestrator.delays.find import GENERATED_WORKERS, find_profile
-    from gradmux.orchestrator.policies import Earliest, Mu
     from gradmux.orchestrator.prices import PRICES, load_prices
     from gradmux.orchestrator.tune import SCHEMES, TuneOptions, tune
 
@@ -101,14 +88,12 @@ def tune_command(
         workers=_numbers(workers),
         slope_s=slope_s,
         base_load=base_load,
-        in_flight_cap=in_flight_cap,
-        harvest_late=harvest_late,
         max_load=max_load,
         hour_usd=waiting_usd(hour_usd, objective),
         here_s=here_s,
         parameters=parameters,
         schemes=SCHEMES if schemes is None else tuple(name.strip() for name in schemes.split(",")),
-        wait=Mu(mu, wait_out) if wait == "mu" else Earliest(),
+        closing=closing,
         memory_mb=memory_mb,
         prices=list_prices.for_arm() if arm else list_prices,
         resamples=resamples,

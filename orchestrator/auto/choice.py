@@ -6,9 +6,10 @@ Knows no delays. Read next: `decide.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.prices import PRICES, Prices
 from gradmux.orchestrator.schemes.worth import HOUR_USD
 
@@ -28,7 +29,8 @@ class AutoJob:
     """n of uncoded, and the most that a scheme may use for one job"""
     concurrency: int
     """C"""
-    in_flight_cap: float | None = None
+    closing: Closing = field(default_factory=Closing)
+    """by rule earliest"""
     max_load: float | None = None
     seed: int = 0
     hour_usd: float = HOUR_USD

@@ -135,7 +135,7 @@ def _options(job: AutoJob, now: Situation) -> TuneOptions:
         models=job.models,
         concurrency=job.concurrency,
         workers=_numbers(job),
-        in_flight_cap=job.in_flight_cap,
+        closing=job.closing,
         max_load=1.0 if now.slope_s is None else job.max_load,
         schemes=SCHEMES,
         seed=job.seed,

@@ -14,11 +14,12 @@ from typing import Any
 from gradmux.orchestrator.auto.choice import AUTO, AutoJob, Choice
 from gradmux.orchestrator.auto.decide import worth_of_job
 from gradmux.orchestrator.auto.pilot import Pilot, Segment, Watched
+from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.loop import Loop, RunSummary
-from gradmux.orchestrator.policies import Earliest, Limits
+from gradmux.orchestrator.policies import Earliest, limits_of
 from gradmux.orchestrator.record import Header, Line, MemoryRecord, RoundLine, Sent
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.schemes.registry import build_scheme
@@ -92,7 +93,7 @@ def job_of(options: SimulationOptions, columns: int) -> AutoJob:
         steps=options.jobs // models,
         workers=workers,
         concurrency=options.limits.concurrency or workers,
-        in_flight_cap=options.limits.in_flight_cap,
+        closing=Closing(in_flight_cap=options.limits.in_flight_cap),
         seed=options.seed,
         hour_usd=options.worth.hour_usd,
         passes=options.passes,
@@ -140,7 +141,7 @@ def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: Flo
 
     loop = Loop(
         plan=plan,
-        rounds=Rounds(scheme, plan, Earliest(), Limits(job.concurrency, job.in_flight_cap)),
+        rounds=Rounds(scheme, plan, Earliest(), limits_of(job.closing, job.concurrency)),
         fleet=fleet,
         trainer=NoTrainer(),
         recorder=record,

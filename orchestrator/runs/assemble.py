@@ -15,6 +15,7 @@ from gradmux.lambda_worker.contract import MAX_REQUEST_BYTES
 from gradmux.orchestrator.backends import FleetPlan, Place, find_backend
 from gradmux.orchestrator.fleets.calling import MakesRequests, WorkerFleet
 from gradmux.orchestrator.jobs import JobPlan
+from gradmux.orchestrator.policies import wait_policy
 from gradmux.orchestrator.record import Header
 from gradmux.orchestrator.runs.budget import Budget
 from gradmux.orchestrator.runs.checkpoints import Checkpoint
@@ -22,7 +23,7 @@ from gradmux.orchestrator.runs.history import DONE, MOST, PASSES, WORTH, read_hi
 from gradmux.orchestrator.runs.life import Life, store_name
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.patience import PatientStore
-from gradmux.orchestrator.runs.policy import divided_by, limits, wait_policy
+from gradmux.orchestrator.runs.policy import divided_by, limits
 from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.runs.tariff import tariff_of
 from gradmux.orchestrator.schemes.scheme import Scheme
@@ -148,7 +149,7 @@ class Assembly:
             models=plan.models,
             steps=plan.steps,
             seed=config.training.seed,
-            wait={"policy": config.scheme.wait, **asdict(wait_policy(config.scheme))},
+            wait={"policy": config.scheme.closing.wait, **asdict(wait_policy(config.scheme.closing))},
             limits=asdict(limits(config)),
             first=plan.first if isinstance(plan, JobPlan) else 0,
             epoch=self.life.epoch,

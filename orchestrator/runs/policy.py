@@ -5,30 +5,22 @@ Knows no scheme by name and no fleet. Read next: `orchestrator/policies.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gradmux.orchestrator.auto import AutoJob
 from gradmux.orchestrator.backends import find_backend
-from gradmux.orchestrator.config import JobConfig, SchemeConfig
-from gradmux.orchestrator.policies import Earliest, Limits, Mu, WaitPolicy
+from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.policies import Limits, limits_of
 from gradmux.orchestrator.schemes.asks import SelfNormalises
 from gradmux.orchestrator.schemes.checked import Checked
 from gradmux.orchestrator.schemes.scheme import Scheme
 
 
-def wait_policy(scheme: SchemeConfig) -> WaitPolicy:
-    """When a round closes."""
-    if scheme.wait == "earliest":
-        return Earliest()
-    assert scheme.mu is not None
-    return Mu(mu=scheme.mu, wait_out=scheme.wait_out, straggler_model=scheme.straggler_model or "either")
-
-
 def limits(config: JobConfig) -> Limits:
     """What bounds the run of a job."""
     scheme, cluster = config.scheme, config.cluster
-    return Limits(
-        concurrency=cluster.concurrency,
-        in_flight_cap=scheme.in_flight_cap,
-        harvest_late=scheme.harvest_late,
+    return replace(
+        limits_of(scheme.closing, cluster.concurrency),
         attempts=cluster.attempts,
         deadline_s=scheme.deadline_s,
         approximate=scheme.approximate,
@@ -45,7 +37,7 @@ def auto_job(config: JobConfig, models: int, passes: int, parameters: int = 0) -
         steps=config.training.steps,
         workers=min(config.cluster.most_workers, passes),
         concurrency=config.cluster.concurrency,
-        in_flight_cap=config.scheme.in_flight_cap,
+        closing=config.scheme.closing,
         max_load=config.scheme.max_load,
         seed=config.training.seed,
         hour_usd=config.cluster.waiting_usd,

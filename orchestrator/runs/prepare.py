@@ -23,10 +23,11 @@ from gradmux.orchestrator.config import JobConfig, ModelConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
 from gradmux.orchestrator.materials import Materials
+from gradmux.orchestrator.policies import wait_policy
 from gradmux.orchestrator.prices import Usage, worth_of
 from gradmux.orchestrator.rehearsal import rehearse_plugin
 from gradmux.orchestrator.rounds import Rounds
-from gradmux.orchestrator.runs.policy import limits, wait_policy
+from gradmux.orchestrator.runs.policy import limits
 from gradmux.orchestrator.runs.rows import OpenBucket, load_rows
 from gradmux.orchestrator.schemes import registry
 from gradmux.orchestrator.schemes.scheme import Context, Distances, Params, Scheme
@@ -146,7 +147,7 @@ class Prepared:
 
     def rounds(self, scheme: Scheme, already: Set[int] = frozenset(), epoch: int = 0) -> Rounds:
         """The fresh state of one life of a run of `scheme`."""
-        policy, bounds = wait_policy(self.config.scheme), limits(self.config)
+        policy, bounds = wait_policy(self.config.scheme.closing), limits(self.config)
         return Rounds(scheme, self.plan, policy, bounds, already=already, epoch=epoch)
 
 
@@ -239,7 +240,7 @@ def _params(config: JobConfig) -> Params:
         return registry.parse_params(registry.get(scheme.name), scheme.parameters)
     if scheme.parameters:
         raise ConfigError(f"auto chooses all parameters itself: leave out {', '.join(scheme.parameters)}")
-    if scheme.wait != "earliest":
+    if scheme.closing.wait != "earliest":
         raise ConfigError("auto closes rounds as early as it may: leave out wait, or name a scheme")
     return {}
 

@@ -14,7 +14,7 @@ from gradmux.orchestrator.delays.doubts import FEW_ROUNDS, NO_SLOPE, few_rounds
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Chance
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
-from gradmux.orchestrator.policies import Mu, usual_concurrency
+from gradmux.orchestrator.policies import usual_concurrency
 from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 from gradmux.orchestrator.tune.options import TuneOptions
 
@@ -61,7 +61,7 @@ def prepare(profile: DelayProfile, options: TuneOptions) -> Material:
     slope_s = profile.slope_s if options.slope_s is None else options.slope_s
     if slope_s is None:
         warnings.append(NO_SLOPE)
-    if isinstance(options.wait, Mu) and options.harvest_late and "sr-sgc" in options.schemes:
+    if options.by_mu and options.closing.harvest_late and "sr-sgc" in options.schemes:
         warnings.append("under the mu rule sr-sgc is evaluated as if late answers did not count (harvest_late = false)")
     if len(delays_s) < FEW_ROUNDS:
         warnings.append(few_rounds(len(delays_s)))

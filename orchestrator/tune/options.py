@@ -6,11 +6,12 @@ Knows no delays. Read next: `tuner.py`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.policies import Earliest, Mu, WaitPolicy
+from gradmux.orchestrator.policies import Limits, limits_of
 from gradmux.orchestrator.prices import PRICES, Prices
 from gradmux.orchestrator.schemes.registry import get
 from gradmux.orchestrator.schemes.worth import HOUR_USD, Amount, value
@@ -40,16 +41,14 @@ class TuneOptions:
     """seconds per unit of load; None: the profile's own"""
     base_load: float | None = None
     """load that the delays stand for; None: the profile's own"""
-    in_flight_cap: float | None = None
-    """round-synchronous schemes: share of n that may still run when a round closes"""
     max_load: float | None = None
     """largest load as a multiple of 1/n; None: not bounded"""
     hour_usd: float = HOUR_USD
     """V, dollars that an hour of waiting is worth; 0: the cheapest, inf: the fastest"""
     schemes: tuple[str, ...] = SCHEMES
     """of the registry, with those from elsewhere; estimates are not chosen while an exact scheme is to be had"""
-    wait: WaitPolicy = field(default_factory=Earliest)
-    harvest_late: bool = True
+    closing: Closing = field(default_factory=Closing)
+    """when rounds close, and what counts after that; what it says of late answers holds by rule earliest alone"""
     memory_mb: int = 2048
     prices: Prices = PRICES
     parameters: int = 0
@@ -61,6 +60,16 @@ class TuneOptions:
     seed: int = 0
     passes: int | None = None
     """P, into how many passes every batch is cut: no choice cuts it into more parts; None: not known"""
+
+    @property
+    def by_mu(self) -> bool:
+        """Do rounds close by the papers' rule?"""
+        return self.closing.wait == "mu"
+
+    def limits(self, concurrency: int) -> Limits:
+        """What bounds the loop and the evaluator: under the papers' rule a late answer never counts."""
+        heeded = replace(self.closing, harvest_late=self.closing.harvest_late and not self.by_mu)
+        return limits_of(heeded, concurrency)
 
     @property
     def objective(self) -> Objective:
@@ -88,10 +97,6 @@ class TuneOptions:
                 f"max_load is {self.max_load:g}: nothing satisfies that, since each of n workers computes 1/n of a "
                 "batch at least; use max_load >= 1"
             )
-        if self.in_flight_cap is not None and not 0 <= self.in_flight_cap <= 1:
-            raise ConfigError(f"in_flight_cap is {self.in_flight_cap}, but is a share of the workers: 0 to 1")
-        if self.in_flight_cap is not None and isinstance(self.wait, Mu):
-            raise ConfigError("rule mu closes rounds whatever is in flight: leave out it or in_flight_cap")
         if not self.schemes:
             raise ConfigError(f"no scheme cannot be tuned; without a choice: {', '.join(SCHEMES)}")
         for name in self.schemes:

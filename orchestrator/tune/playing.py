@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradmux.orchestrator.errors import ConfigError, TaskFailed
-from gradmux.orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.policies import wait_policy
 from gradmux.orchestrator.schemes.codes.code import noise_warning
 from gradmux.orchestrator.schemes.registry import build_scheme
 from gradmux.orchestrator.schemes.scheme import Context
@@ -145,16 +145,11 @@ def play_one(candidate: Candidate, material: Material, options: TuneOptions) -> 
 
 
 def _settings(candidate: Candidate, material: Material, options: TuneOptions) -> SimulationOptions:
-    limits = Limits(
-        concurrency=material.concurrency,
-        in_flight_cap=options.in_flight_cap,
-        harvest_late=options.harvest_late and not isinstance(options.wait, Mu),
-    )
     return SimulationOptions(
         options.jobs,
         options.models,
-        wait=options.wait,
-        limits=limits,
+        wait=wait_policy(options.closing),
+        limits=options.limits(material.concurrency),
         load=material.load,
         workers=candidate.workers,
         seed=options.seed,

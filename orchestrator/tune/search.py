@@ -12,7 +12,7 @@ import numpy as np
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Batch, Evaluator, Played, Setting, grids
 from gradmux.orchestrator.evaluate.bits import IntArray
-from gradmux.orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.policies import wait_policy
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.tune.material import Material
 from gradmux.orchestrator.tune.money import cost_usd
@@ -55,12 +55,8 @@ def evaluator(material: Material, options: TuneOptions) -> Evaluator:
         delays_s=material.delays_s,
         jobs=options.jobs,
         models=options.models,
-        wait=options.wait,
-        limits=Limits(
-            concurrency=material.concurrency,
-            in_flight_cap=options.in_flight_cap,
-            harvest_late=options.harvest_late and not isinstance(options.wait, Mu),
-        ),
+        wait=wait_policy(options.closing),
+        limits=options.limits(material.concurrency),
         load=material.load,
         seed=options.seed,
     )
@@ -69,7 +65,7 @@ def evaluator(material: Material, options: TuneOptions) -> Evaluator:
 
 def batches(material: Material, options: TuneOptions) -> list[Batch]:
     """What is tried. Raises: ConfigError when a load would make delays negative."""
-    by_mu = isinstance(options.wait, Mu)
+    by_mu = options.by_mu
     found = [
         batch
         for scheme in options.schemes

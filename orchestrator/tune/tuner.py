@@ -18,10 +18,10 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
+from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Evaluator
-from gradmux.orchestrator.policies import Earliest, Mu
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.tune import playing, search
 from gradmux.orchestrator.tune.by_hand import advice, here, map_batches, named_map
@@ -228,9 +228,9 @@ class _Tuning:
         }
 
     def _baseline(self, scheme: str) -> Choice | None:
-        options = replace(self._options, schemes=(scheme,), wait=Earliest())
+        options = replace(self._options, schemes=(scheme,), closing=Closing())
         tried = [each for each in self.tried if each.batch.scheme == scheme]
-        if not tried or isinstance(self._options.wait, Mu):
+        if not tried or self._options.by_mu:
             batches = search.batches(self._material, options)
             tried = search.try_all(batches, self._material, options)
         return self._least(tried, options) if tried else None

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.delays import DelayProfile, generate
 from gradmux.orchestrator.errors import ConfigError, SchemeFault
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
-from gradmux.orchestrator.policies import Earliest, Limits, Mu
+from gradmux.orchestrator.policies import Limits, wait_policy
 from gradmux.orchestrator.schemes.registry import REGISTRY, register
 from gradmux.orchestrator.schemes.scheme import Params
 from gradmux.orchestrator.simulate import SimulationOptions, simulate
@@ -124,7 +125,7 @@ def test_fewer_are_played_than_there_are_and_that_is_told(
 
 
 def test_cyclic_codes_are_tried_under_the_papers_rule_where_they_are_less_load(profile: DelayProfile) -> None:
-    options = replace(QUICK, schemes=("gc", "m-sgc", "sr-sgc"), wait=Mu(0.5))
+    options = replace(QUICK, schemes=("gc", "m-sgc", "sr-sgc"), closing=Closing(wait="mu", mu=0.5))
     material = prepare(profile, options)
     batches = [batch for batch in search.batches(material, options) if batch.code == "cyclic"]
     assert {batch.scheme for batch in batches} == {"gc", "m-sgc", "sr-sgc"}
@@ -135,7 +136,7 @@ def test_cyclic_codes_are_tried_under_the_papers_rule_where_they_are_less_load(p
         played = playing.play_one(Candidate("gc", gc.params(column), 8), material, options)
         assert played.total_s == pytest.approx(tried.total_s[column])
     assert not [
-        batch for batch in search.batches(material, replace(options, wait=Earliest())) if batch.code == "cyclic"
+        batch for batch in search.batches(material, replace(options, closing=Closing())) if batch.code == "cyclic"
     ]
 
 
@@ -152,13 +153,13 @@ def test_a_noisy_code_is_warned_of_beside_the_result() -> None:
 
 @pytest.mark.parametrize("wait_out", ["until", "all"])
 def test_both_ways_to_wait_out_are_tuned(profile: DelayProfile, wait_out: str) -> None:
-    wait = Mu(0.5, wait_out)  # type: ignore[arg-type]
-    found = tune(profile, replace(QUICK, schemes=("gc", "grouping"), wait=wait))
+    closing = Closing(wait="mu", mu=0.5, wait_out=wait_out)  # type: ignore[arg-type]
+    found = tune(profile, replace(QUICK, schemes=("gc", "grouping"), closing=closing))
     for choice in found.choices:
         settings = SimulationOptions(
             QUICK.jobs,
             QUICK.models,
-            wait=wait,
+            wait=wait_policy(closing),
             limits=Limits(concurrency=found.concurrency, harvest_late=False),
             load=LoadModel(1.0, profile.reference_load()),
             workers=choice.workers,

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.delays import DelayProfile, generate
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
-from gradmux.orchestrator.policies import Limits, Mu
+from gradmux.orchestrator.policies import Limits
 from gradmux.orchestrator.prices import PRICES, Prices
 from gradmux.orchestrator.simulate import SimulationOptions, simulate
 from gradmux.orchestrator.tune import SCHEMES, Choice, TuneOptions, TuneResult, tune
@@ -158,7 +159,7 @@ def test_it_may_be_the_only_one(profile: DelayProfile) -> None:
 
 
 def test_the_papers_wait_rule_is_tuned_too(profile: DelayProfile) -> None:
-    found = tune(profile, replace(QUICK, wait=Mu(1.0), resamples=0, workers=(12, 24)))
+    found = tune(profile, replace(QUICK, closing=Closing(wait="mu", mu=1.0), resamples=0, workers=(12, 24)))
     assert {choice.scheme for choice in found.choices} == set(SCHEMES) - {"backup"}
     assert found.baselines["backup"] is not None
     assert any("harvest_late" in warning for warning in found.warnings)
@@ -234,7 +235,7 @@ ODD: dict[str, tuple[Callable[[], DelayProfile], TuneOptions]] = {
     ),
     "nothing may be in flight": (
         lambda: generate("lambda-like", rounds=20, workers=8, seed=0),
-        replace(QUICK, in_flight_cap=0.0),
+        replace(QUICK, closing=Closing(in_flight_cap=0.0)),
     ),
 }
 
@@ -279,8 +280,11 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], TuneOptions], str]] = {
     "no workers": (lambda: replace(QUICK, workers=(0,)), "at least 1 worker"),
     "no concurrency": (lambda: replace(QUICK, concurrency=0), "at least 1 invocation"),
     "no jobs": (lambda: replace(QUICK, jobs=0), "jobs is 0"),
-    "cap above 1": (lambda: replace(QUICK, in_flight_cap=1.5), "share of the workers"),
-    "cap and mu": (lambda: replace(QUICK, in_flight_cap=0.1, wait=Mu(1.0)), "closes rounds whatever is in flight"),
+    "cap above 1": (lambda: replace(QUICK, closing=Closing(in_flight_cap=1.5)), "share of the workers"),
+    "cap and mu": (
+        lambda: replace(QUICK, closing=Closing(wait="mu", mu=1.0, in_flight_cap=0.1)),
+        "closes rounds whatever is in flight",
+    ),
     "unknown scheme": (lambda: replace(QUICK, schemes=("gc", "agx")), "unknown scheme 'agx'"),
     "no scheme": (lambda: replace(QUICK, schemes=()), "no scheme cannot be tuned"),
     "negative delays": (lambda: replace(QUICK, slope_s=50.0, base_load=1.0), "use a smaller --slope"),
