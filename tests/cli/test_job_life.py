@@ -33,7 +33,7 @@ from tests.cli.test_submit import JOB, MODELS
 from tests.commands.command_line import PATIENCE_S, wait_until
 
 TRAINING = "training={steps=24, checkpoint_every=2}"
-PACED = ["--set", "emulator={delays='lambda-like', time_scale=0.02}", "--set", TRAINING]
+PACED = ["--set", "emulator={delays='lambda-like', time_scale=0.05}", "--set", TRAINING]
 
 
 @pytest.fixture

@@ -320,7 +320,7 @@ def test_on_aws_itself_the_bucket_is_part_of_the_host_unless_it_has_dots(monkeyp
 def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
-    monkeypatch.setattr(settings, "REQUEST_S", 0.5)
+    monkeypatch.setattr(settings, "REQUEST_S", 0.1)
     over = threading.Event()
 
     def drip(listening: socket.socket) -> None:
@@ -337,7 +337,7 @@ def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
         try:
             connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 9999\r\nETag: "x"\r\n')
             connection.sendall(b"Last-Modified: Tue, 04 Mar 2014 19:47:51 GMT\r\n\r\n")
-            while not over.wait(0.05):
+            while not over.wait(0.01):
                 connection.sendall(b"x")
         except OSError:
             pass
