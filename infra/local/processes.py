@@ -78,5 +78,8 @@ def child_environment(added: Mapping[str, str], python_path: tuple[str, ...] = (
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """The command line that runs one of our modules under this interpreter."""
-    return [sys.executable, "-m", module, *arguments]
+    """The command line that runs one of our modules under this interpreter.
+
+    `-P`: without the working directory on its path, in which a `json.py` would be taken for Python's own.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]

@@ -58,7 +58,7 @@ def run_detached(paths: RunPaths) -> Detached:
     with open(paths.log, "ab", opener=private_opener) as log:
         said_before = log.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", "gradmux", *words],
+            [sys.executable, "-P", "-m", "gradmux", *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

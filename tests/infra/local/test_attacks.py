@@ -9,10 +9,12 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -115,18 +117,39 @@ def test_a_page_in_a_browser_gets_nowhere(victim: Emulator, tmp_path: Path, orig
         threading.Thread(target=server.serve_forever, daemon=True).start()
         process = subprocess.Popen(
             [browser, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"--host-resolver-rules=MAP {name} 127.0.0.1",
-             "--remote-debugging-port=0", f"http://{name}:{server.server_port}/"],
+             "--remote-debugging-port=0", f"--log-net-log={tmp_path / 'net.json'}", f"http://{name}:{server.server_port}/"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
             assert done.wait(90), "the page did not come to its end"
         finally:
-            process.kill()
+            process.terminate()  # it writes the rest of its log
             process.wait()
             server.shutdown()
     assert set(heard) == {f"{what} {mode}" for what in ("form", "invoke", "read") for mode in ("cors", "no-cors")}
     assert all(each in ("refused", "opaque0") for each in heard.values()), heard
+    ports = {str(urlsplit(each).port) for each in (victim.s3_endpoint, victim.lambda_endpoint)}
+    got = {each for each in statuses(tmp_path / "net.json") if str(urlsplit(each[0]).port) in ports}
+    assert got == {(values[name], 403) for name in ("S3", "LAMBDA", "ADMIN")}
     assert unharmed(victim)
+
+
+def statuses(log: Path) -> Iterator[tuple[str, int]]:
+    """(URL, HTTP status) of every answer that the browser's own log of its network has, one event a line."""
+    urls: dict[int, str] = {}
+    for line in log.read_text(errors="replace").splitlines():
+        try:
+            event = json.loads(line.rstrip(","))
+        except ValueError:
+            continue
+        if not isinstance(event, dict) or "source" not in event:
+            continue
+        source, told = event["source"]["id"], event.get("params", {})
+        if "url" in told:
+            urls[source] = told["url"]
+        first = next(iter(told.get("headers", ())), "")
+        if isinstance(first, str) and first.startswith("HTTP/1.1 ") and source in urls:
+            yield urls[source], int(first.split()[1])
 
 
 def as_nobody(*words: str) -> subprocess.CompletedProcess[str]:
@@ -182,3 +205,18 @@ def test_another_user_cannot_read_the_key(tmp_path: Path) -> None:
     finally:
         assert detached.down(home)
     assert not state.environment_file.exists()
+
+
+@pytest.mark.parametrize("module", ["json", "gradmux", "moto"])
+def test_files_in_the_working_directory_are_not_taken_for_modules(tmp_path: Path, module: str) -> None:
+    """The processes of an emulator that is started in a folder of somebody else's import nothing from it."""
+    (tmp_path / f"{module}.py").write_text("from pathlib import Path\nPath('taken').touch()\nraise SystemExit(9)\n")
+    code = (
+        "from gradmux.infra.local import Emulator, EmulatorConfig\n"
+        "with Emulator(EmulatorConfig(preload=())) as emulator:\n"
+        "    print(emulator.statistics()['invocations'])\n"
+    )
+    words = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    assert not (tmp_path / "taken").exists()
