@@ -107,16 +107,17 @@ class FolderStore:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     part.write_bytes(data)
                     break
-                except (FileNotFoundError, FileExistsError):  # of the folder, which came or went meanwhile
-                    if not left:
-                        raise
+                except (FileNotFoundError, FileExistsError) as error:  # of the folder, which came or went meanwhile
+                    if not left or path.parent.is_file():
+                        raise StoreUnavailable(f"{path.parent}: a file is in the way: move it away") from error
             name(part, path)
         except FileExistsError:
             raise
         except OSError as error:
             raise StoreUnavailable(f"{path}: {error.strerror or error}") from error
         finally:
-            part.unlink(missing_ok=True)
+            with suppress(NotADirectoryError):
+                part.unlink(missing_ok=True)
 
 
 class FolderObjects:

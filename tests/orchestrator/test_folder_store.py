@@ -10,6 +10,7 @@ import pytest
 from gradmux.lambda_worker.objects import MissingObject, StoreError
 from gradmux.orchestrator.errors import PreflightError
 from gradmux.orchestrator.folder_store import FolderObjects, FolderStore
+from gradmux.orchestrator.store import StoreUnavailable
 
 
 def test_of_many_makers_one_wins(tmp_path: Path) -> None:
@@ -60,3 +61,17 @@ def test_a_place_where_nothing_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PreflightError, match="no store can be kept in"):
         FolderStore(tmp_path / "file" / "store")
+
+
+def test_a_file_in_the_place_of_a_folder_is_one_line(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    store.put("runs/a", b"1")
+    for write in (store.put, store.create):
+        with pytest.raises(StoreUnavailable, match="a: a file is in the way: move it away") as caught:
+            write("runs/a/b", b"2")
+        assert "\n" not in str(caught.value)
+        with pytest.raises(StoreUnavailable):
+            write("runs/a/b/c", b"2")
+    with pytest.raises(StoreError, match="in the way"):
+        FolderObjects(tmp_path).put("runs/a/b", b"2")
+    assert store.list("") == ["runs/a"]
