@@ -72,8 +72,8 @@ def child_environment(added: Mapping[str, str], python_path: tuple[str, ...] = (
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith("AWS_") and name not in NOT_INHERITED
     }
-    inherited = kept.get("PYTHONPATH", "")
-    paths = [*python_path, *([inherited] if inherited else [])]
+    inherited = kept.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [*python_path, *filter(None, inherited)]  # an empty entry would be the working directory
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", **added}
 
 

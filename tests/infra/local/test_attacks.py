@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gradmux.infra.local import Emulator, EmulatorConfig, detached
+from gradmux.infra.local.processes import child_environment
 from gradmux.lambda_worker.models import ModelSpec, encode_spec
 from tests.infra.local.conftest import SAMPLES, client_of
 from tests.infra.local.door import INVOKE
@@ -220,3 +221,9 @@ def test_files_in_the_working_directory_are_not_taken_for_modules(tmp_path: Path
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
     assert not (tmp_path / "taken").exists()
+
+
+def test_an_empty_entry_of_the_python_path_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`PYTHONPATH=$PYTHONPATH:/x` makes one; Python would take the working directory for it."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "/x", "", "packages", ""]))
+    assert child_environment({}, ("/mine",))["PYTHONPATH"].split(os.pathsep) == ["/mine", "/x", "packages"]
