@@ -55,4 +55,7 @@ def _type(key: ClosingKey) -> click.ParamType[Any]:
     (kind,) = (each for each in kinds if each is not type(None))
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
-    return FiniteFloat(key.least or 0, key.most) if kind is float else click.BOOL if kind is bool else click.INT
+    if kind is float:
+        return FiniteFloat(key.least, key.most)
+    least, most = (None if bound is None else int(bound) for bound in (key.least, key.most))
+    return click.BOOL if kind is bool else click.IntRange(least, most)

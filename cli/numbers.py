@@ -13,9 +13,9 @@ import click
 
 
 class FiniteFloat(click.FloatRange):
-    """A float from `min` on; `nan` and infinities are refused as a value outside the range is."""
+    """A float from `min` on, if it has one; `nan` and infinities are refused as a value outside the range is."""
 
-    def __init__(self, min: float, max: float | None = None, *, min_open: bool = False) -> None:
+    def __init__(self, min: float | None, max: float | None = None, *, min_open: bool = False) -> None:
         super().__init__(min, max, min_open=min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

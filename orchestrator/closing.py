@@ -14,9 +14,11 @@ from typing import Any, Literal, get_type_hints
 from gradmux.orchestrator.errors import ConfigError
 
 
-def key(default: Any, meaning: str, *, least: float | None = None, most: float | None = None) -> Any:
-    """A field of `Closing`: its default, what the documentation says of it, and its bounds, which belong to it."""
-    return field(default=default, metadata={"meaning": meaning, "least": least, "most": most})
+def key(
+    default: Any, meaning: str, *, least: float | None = None, most: float | None = None, what: str = "a number"
+) -> Any:
+    """A field of `Closing`: its default, what the documentation says of it, its bounds, what it measures."""
+    return field(default=default, metadata={"meaning": meaning, "least": least, "most": most, "what": what})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,11 @@ class Closing:
         None, "rule mu: the patterns that the scheme is to tolerate; not given: the widest model that it declares"
     )
     in_flight_cap: float | None = key(
-        None, "share of n that may still run when a round closes by rule earliest", least=0, most=1
+        None,
+        "share of n that may still run when a round closes by rule earliest",
+        least=0,
+        most=1,
+        what="a share of the workers",
     )
     harvest_late: bool = key(True, "an answer that comes when its round has closed counts until its job is due")
 
@@ -64,15 +70,18 @@ class ClosingKey:
     """one line"""
     least: float | None
     most: float | None
+    what: str
+    """what it measures, for messages"""
 
-    def check(self, name: str, given: Any) -> None:
-        """Raises ConfigError when a number is outside of its bounds, or is none."""
+    def check(self, name: str, given: float | None) -> None:
+        """Raises ConfigError for a number outside of the bounds, and for nan."""
         low, high = self.least, self.most
         if given is None or (low is None and high is None):
             return
         if not ((low is None or given >= low) and (high is None or given <= high)):
-            bounds = f"at least {low:g}" if high is None else f"a share of the workers: {low:g} to {high:g}"
-            raise ConfigError(f"{name} is {given}, but must be {bounds}")
+            told = [f"at least {low:g}" if low is not None else "", f"at most {high:g}" if high is not None else ""]
+            bounds = f"{low:g} to {high:g}" if all(told) else "".join(told)
+            raise ConfigError(f"{name} is {given}, but must be {self.what}: {bounds}")
 
 
 def keys(kind: type[Closing] = Closing) -> Mapping[str, ClosingKey]:

@@ -20,6 +20,9 @@ UNFINISHED = ".part-"
 TRIES = 100
 """A folder may be removed, being empty, between its making and the file's."""
 
+ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""How the system says that no object has a key: none, one has a part of it, or others begin with it."""
+
 
 class FolderStore:
     """`ports.StoreClient` over a folder. Safe to share between threads and processes."""
@@ -39,13 +42,15 @@ class FolderStore:
         try:
             self._write(key, data, os.link)
         except FileExistsError:
+            if not self.exists(key):
+                raise StoreUnavailable(f"{self._path(key)}: a folder is in the way: move it away") from None
             return False
         return True
 
     def get(self, key: str) -> bytes:
         try:
             return self._path(key).read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        except ABSENT:
             raise FileNotFoundError(f"no object {key} in {self._folder}") from None
         except OSError as error:
             raise StoreUnavailable(f"{self._folder}: {error.strerror or error}") from error
@@ -58,8 +63,10 @@ class FolderStore:
             with self._path(key).open("rb") as file:
                 file.seek(start)
                 return file.read(max(0, end - start))
-        except FileNotFoundError:
+        except ABSENT:
             raise FileNotFoundError(f"no object {key} in {self._folder}") from None
+        except OSError as error:
+            raise StoreUnavailable(f"{self._folder}: {error.strerror or error}") from error
 
     def exists(self, key: str) -> bool:
         return self._path(key).is_file()
@@ -67,7 +74,12 @@ class FolderStore:
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             path = self._path(key)
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink()
+            except ABSENT:
+                continue
+            except OSError as error:
+                raise StoreUnavailable(f"{path}: {error.strerror or error}") from error
             with suppress(OSError):  # not empty
                 for parent in path.parents:
                     if parent == self._folder:
@@ -108,8 +120,10 @@ class FolderStore:
                     part.write_bytes(data)
                     break
                 except (FileNotFoundError, FileExistsError) as error:  # of the folder, which came or went meanwhile
-                    if not left or path.parent.is_file():
+                    if path.parent.is_file():
                         raise StoreUnavailable(f"{path.parent}: a file is in the way: move it away") from error
+                    if not left:
+                        raise StoreUnavailable(f"{path.parent}: the folder comes and goes") from error
             name(part, path)
         except FileExistsError:
             raise
@@ -139,6 +153,8 @@ class FolderObjects:
             body = self._store.get_range(key, lo, hi)
         except FileNotFoundError as error:
             raise MissingObject(f"object {key!r} does not exist") from error
+        except StoreUnavailable as error:
+            raise StoreError(str(error)) from error
         if len(body) != hi - lo:
             raise StoreError(f"object {key!r}: has no bytes {lo} to {hi}")
         return body

@@ -93,7 +93,7 @@ def job_of(options: SimulationOptions, columns: int) -> AutoJob:
         steps=options.jobs // models,
         workers=workers,
         concurrency=options.limits.concurrency or workers,
-        closing=Closing(in_flight_cap=options.limits.in_flight_cap),
+        closing=Closing(in_flight_cap=options.limits.in_flight_cap, harvest_late=options.limits.harvest_late),
         seed=options.seed,
         hour_usd=options.worth.hour_usd,
         passes=options.passes,

@@ -18,7 +18,6 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Evaluator
@@ -228,7 +227,8 @@ class _Tuning:
         }
 
     def _baseline(self, scheme: str) -> Choice | None:
-        options = replace(self._options, schemes=(scheme,), closing=Closing())
+        early = replace(self._options.closing, wait="earliest")
+        options = replace(self._options, schemes=(scheme,), closing=early)
         tried = [each for each in self.tried if each.batch.scheme == scheme]
         if not tried or self._options.by_mu:
             batches = search.batches(self._material, options)

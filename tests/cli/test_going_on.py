@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -22,8 +23,9 @@ from gradmux.orchestrator.errors import DeadlinePassed, Diverged, Interrupted, R
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.record import Header, RoundLine, read_record
 from gradmux.orchestrator.runs.history import read_history
-from gradmux.orchestrator.runs.keep import read_job, set_limits
+from gradmux.orchestrator.runs.keep import prepare_again, read_job, set_limits
 from gradmux.orchestrator.runs.life import FolderError, store_name
+from gradmux.orchestrator.runs.materials import FILE
 from gradmux.orchestrator.runs.status import State, status_of
 from gradmux.orchestrator.store import Keys
 from tests.cli.conftest import Gradmux
@@ -304,6 +306,22 @@ def test_the_resumed_run_needs_nothing_but_its_folder(small: Small, tmp_path: Pa
     assert saved(type(stopped)(moved)) == saved(through)
     with torch.no_grad():
         assert re.fullmatch(r"small-\d+", stopped.run)
+
+
+def test_a_run_from_when_seeds_went_by_place_says_that_its_random_numbers_change(
+    small: Small, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = small.submit(small.prepared({"name": "gc", "s": 1}))
+    prepare_again(paths)
+    assert "seeded by a model's place" not in caplog.text
+    file = paths.materials / FILE
+    fields = json.loads(file.read_bytes())
+    del fields["seeds"]  # as versions before wrote it
+    file.write_text(json.dumps(fields))
+    prepare_again(paths)
+    assert caplog.text.count("seeded by a model's place") == 1
+    small.run(paths)
+    assert status_of(paths).state is State.DONE
 
 
 def test_a_run_that_dies_before_its_result_is_written_only_writes_it(small: Small) -> None:

@@ -70,6 +70,7 @@ def test_a_detached_run_is_cancelled_and_killed_and_goes_on_elsewhere_without_th
     prepared = prepare_job(load_job(job, [TRAINING]), Materials(), job.parent, lambda bucket: MemoryStore())
     with detached(gradmux, "submit", job, *PACED) as (started, process):
         assert (started["run"], started["state"]) == ("small-1", "running")
+        assert "-P" in process.cmdline(), "the working directory is not on its path"
         assert os.getsid(process.pid) == process.pid, "no terminal can take it along"
         wait_until(lambda: rounds(home) > 8)
         busy = gradmux("resume", "small-1")

@@ -1,5 +1,6 @@
 """Random small networks train to the weights of a plain loop under every scheme, or are refused before a worker is
-invoked: never anything else. `EXPLORE=1` draws others, and more of them.
+invoked: never anything else. `EXPLORE=400` draws so many others, from a number that is printed first; with
+`EXPLORE_FROM` beside it, from that number.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from scripts.exactness.drawn import drawn_case
 from scripts.exactness.here import SCHEMES, judge
 
 EXACT = 1e-5
-COUNT, EXPLORED = 24, 400
+COUNT = 24
 UNSTEADY = 0.4
 """at least so many must interact, draw random numbers or keep state"""
 
 
 def test_random_networks_are_exact_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    explore = bool(os.environ.get("EXPLORE"))
-    first = secrets.randbelow(10**9) if explore else 0
-    numbers = range(first, first + (EXPLORED if explore else COUNT))
+    explore = int(os.environ.get("EXPLORE", "0"))
+    first = int(os.environ.get("EXPLORE_FROM") or secrets.randbelow(10**9)) if explore else 0
+    numbers = range(first, first + (explore or COUNT))
+    with capsys.disabled():
+        print(f"\nrandom networks from number {first}")
     found, wrong = Counter[str](), []
     for number in numbers:
         case = drawn_case(number)

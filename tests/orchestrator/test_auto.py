@@ -14,10 +14,11 @@ from gradmux.orchestrator.auto import AutoJob, Choice, Pilot, plain, side_by_sid
 from gradmux.orchestrator.auto.decide import Situation, decide
 from gradmux.orchestrator.auto.measured import measured, pooled
 from gradmux.orchestrator.auto.pace import Pace
-from gradmux.orchestrator.auto.simulated import AutoSimulation, simulate_auto
+from gradmux.orchestrator.auto.simulated import AutoSimulation, job_of, simulate_auto
+from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
-from gradmux.orchestrator.policies import Limits
+from gradmux.orchestrator.policies import Limits, limits_of
 from gradmux.orchestrator.record import Decoded, Header, Heard, Line, RoundLine, Sent
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.simulate import SimulationOptions, simulate
@@ -284,3 +285,11 @@ def test_it_starts_uncoded_on_all_workers_then_on_a_quarter() -> None:
 def test_models_that_were_ahead_are_caught_up_with_first() -> None:
     segment = Pilot(job(2, 64)).next_segment((3, 5))
     assert (segment.choice.scheme, segment.end) == ("pipeline", 5)
+
+
+def test_a_simulated_run_closes_rounds_as_it_is_told() -> None:
+    """Both limits reach the job that is simulated."""
+    limits = Limits(concurrency=32, in_flight_cap=0.25, harvest_late=False)
+    job = job_of(SimulationOptions(jobs=8, models=4, limits=limits), columns=16)
+    assert job.closing == Closing(in_flight_cap=0.25, harvest_late=False)
+    assert limits_of(job.closing, job.concurrency) == limits

@@ -75,3 +75,27 @@ def test_a_file_in_the_place_of_a_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="in the way"):
         FolderObjects(tmp_path).put("runs/a/b", b"2")
     assert store.list("") == ["runs/a"]
+
+
+@pytest.mark.parametrize("key", ["runs/a/b", "runs/a/b/c", "runs", "none"])
+def test_a_key_that_is_part_of_another_is_of_no_object(tmp_path: Path, key: str) -> None:
+    store, objects = FolderStore(tmp_path), FolderObjects(tmp_path)
+    store.put("runs/a", b"1")
+    for read in (lambda: store.get(key), lambda: store.get_range(key, 0, 1)):
+        with pytest.raises(FileNotFoundError, match=f"no object {key} in"):
+            read()
+    for read in (lambda: objects.get(key), lambda: objects.get_range(key, 0, 1)):
+        with pytest.raises(MissingObject):
+            read()
+    assert not store.exists(key)
+    store.delete([key])
+    assert store.get("runs/a") == b"1"
+
+
+def test_a_folder_in_the_place_of_an_object_is_one_line(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    store.put("runs/a", b"1")
+    with pytest.raises(StoreUnavailable, match="runs: a folder is in the way: move it away"):
+        store.create("runs", b"2")
+    with pytest.raises(StoreUnavailable, match="runs"):
+        store.put("runs", b"2")

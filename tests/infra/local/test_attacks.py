@@ -210,7 +210,7 @@ def test_another_user_cannot_read_the_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["json", "gradmux", "moto"])
 def test_files_in_the_working_directory_are_not_taken_for_modules(tmp_path: Path, module: str) -> None:
-    """The processes of an emulator that is started in a folder of somebody else's import nothing from it."""
+    """Whatever lies in the folder in which an emulator is started, its processes import nothing from there."""
     (tmp_path / f"{module}.py").write_text("from pathlib import Path\nPath('taken').touch()\nraise SystemExit(9)\n")
     code = (
         "from gradmux.infra.local import Emulator, EmulatorConfig\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -152,8 +153,8 @@ def test_a_noisy_code_is_warned_of_beside_the_result() -> None:
 
 
 @pytest.mark.parametrize("wait_out", ["until", "all"])
-def test_both_ways_to_wait_out_are_tuned(profile: DelayProfile, wait_out: str) -> None:
-    closing = Closing(wait="mu", mu=0.5, wait_out=wait_out)  # type: ignore[arg-type]
+def test_both_ways_to_wait_out_are_tuned(profile: DelayProfile, wait_out: Literal["until", "all"]) -> None:
+    closing = Closing(wait="mu", mu=0.5, wait_out=wait_out)
     found = tune(profile, replace(QUICK, schemes=("gc", "grouping"), closing=closing))
     for choice in found.choices:
         settings = SimulationOptions(

@@ -298,3 +298,21 @@ def test_what_cannot_be_is_told_in_one_line(case: str) -> None:
     with pytest.raises(ConfigError, match=told) as caught:
         tune(small, make())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("closing", [Closing(in_flight_cap=0.0), Closing(harvest_late=False)])
+def test_what_is_compared_with_is_bounded_as_the_choices_are(profile: DelayProfile, closing: Closing) -> None:
+    """Whether it was tried itself, or is played for the comparison alone."""
+    among = replace(QUICK, schemes=("gc", "backup"), closing=closing, resamples=0)
+    beside = replace(among, schemes=("gc",))
+    assert tune(profile, beside).baselines["backup"] == tune(profile, among).baselines["backup"]
+
+
+def test_the_cap_reaches_what_is_compared_with(profile: DelayProfile) -> None:
+    """Rounds that close while nothing is in flight never have more than n calls at once."""
+    alone = replace(QUICK, schemes=("gc",), resamples=0)
+    free = tune(profile, alone).baselines["backup"]
+    held = tune(profile, replace(alone, closing=Closing(in_flight_cap=0.0))).baselines["backup"]
+    assert free is not None
+    assert held is not None
+    assert held.in_flight_max == held.workers < free.in_flight_max
