@@ -18,13 +18,8 @@ MU = 1.0
 Made = TypeVar("Made")
 
 
-def closing_options(function: Callable[..., Made]) -> Callable[..., Made]:
-    """Adds an option for every field of `Closing`; the command gets them as one argument, `closing`."""
-    return options_of(Closing)(function)
-
-
-def options_of(kind: type[Closing]) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
-    """The same for a class with further fields."""
+def closing_options(kind: type[Closing] = Closing) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
+    """Adds an option for every field of `kind`; the command gets them as one argument, `closing`."""
     found = keys(kind)
 
     def decorate(function: Callable[..., Made]) -> Callable[..., Made]:

@@ -31,7 +31,7 @@ WORKER_MB = 2048
 @click.option("--workers", type=click.IntRange(1), help="n, fewer than the profile has: drawn anew for each round.")
 @click.option("--passes", type=click.IntRange(1), help="P, passes of a batch: loads are multiples of 1/P (else any).")
 @click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight (else 1,000, or the columns).")
-@closing_options
+@closing_options()
 @click.option("--slope", "slope_s", type=FiniteFloat(0), help="Seconds per unit of load (else the profile's, or 0).")
 @click.option("--base-load", type=FiniteFloat(0), help="Load that the delays stand for (else the profile's own).")
 @click.option("--load", type=FiniteFloat(0), help="A fixed load instead of the assigned one.")

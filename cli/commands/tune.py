@@ -41,7 +41,7 @@ FRONT_SHOWN = 8
 @click.option("--here", "here_s", type=FiniteFloat(0), help="Seconds that this machine takes for a whole batch.")
 @click.option("--parameters", default=0, show_default=True, type=click.IntRange(0), help="p of a model: what travels.")
 @click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
-@closing_options
+@closing_options()
 @click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10240), help="Of a worker.")
 @click.option("--arm", is_flag=True, help="Workers are arm64 functions, which cost less.")
 @click.option(

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gradmux.cli.closing import closing_options, options_of
+from gradmux.cli.closing import closing_options
 from gradmux.orchestrator.closing import Closing, key, keys
 from gradmux.orchestrator.config import SchemeConfig
 from gradmux.orchestrator.errors import ConfigError
@@ -30,7 +30,7 @@ class Patient(Closing):
 
 def told(*words: str) -> str:
     @click.command()
-    @options_of(Patient)
+    @closing_options(Patient)
     def command(closing: Patient) -> None:
         click.echo(f"{closing.grace_s} {closing.tries} {closing.drift_s} {closing.tone} {wait_policy(closing)}")
 
@@ -62,7 +62,7 @@ def test_every_field_is_a_key_of_the_job_file_an_option_and_part_of_what_the_loo
     described = job_schema()["$defs"]["SchemeConfig"]["properties"]
 
     @click.command()
-    @closing_options
+    @closing_options()
     def command(closing: Closing) -> None:
         click.echo(str(closing))
 
