@@ -21,7 +21,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["NormError", "Rule", "recording", "statistics_size", "training_norms", "update_running_statistics"]
+__all__ = [
+    "NormError",
+    "Rule",
+    "normalising_by_pass",
+    "recording",
+    "statistics_size",
+    "training_norms",
+    "update_running_statistics",
+]
 
 Rule: TypeAlias = Literal["batch", "running"]
 
@@ -53,6 +61,15 @@ def training_norms(model: nn.Module, rule: Rule = "running") -> list[_BatchNorm]
         for layer in running:
             layer.eval()
     return running
+
+
+def normalising_by_pass(model: nn.Module) -> str | None:
+    """The name of the first batch norm that normalises by the statistics of its pass; None when there is none.
+
+    Those in training mode, and those without running statistics in either mode: asked after `training_norms`.
+    """
+    layers = ((name, layer) for name, layer in model.named_modules() if isinstance(layer, _BatchNorm))
+    return next((name for name, layer in layers if layer.training or layer.running_mean is None), None)
 
 
 def statistics_size(layers: Sequence[_BatchNorm]) -> int:

@@ -42,6 +42,15 @@ def test_random_networks_are_exact_or_refused(capsys: pytest.CaptureFixture[str]
     assert min(found["fixed"], found["free"]) > 0, "both kinds are among them"
 
 
+@pytest.mark.parametrize("number", [100045, 200097])
+def test_networks_that_exploring_found(number: int) -> None:
+    """Batch norm behind an instance norm, whose mean over a picture is zero: these rows show no interaction."""
+    verdict = judge(drawn_case(number))
+    assert verdict.fixed
+    assert not verdict.refused
+    assert verdict.difference < EXACT
+
+
 def _two(number: int) -> list[object]:
     """One scheme, another for each network in turn, on two numbers of workers."""
     place = 2 * (number % 3)

@@ -54,7 +54,7 @@ class Mixing:
     where: str
     """the layer with its class, or the loss; for a sentence"""
     size: float
-    """how far the two sums are apart, relative"""
+    """how far the two sums are apart, relative; 0: known from the layer's class alone"""
 
 
 def find_mixing(model: Model, rows: RowsOf, sizes: Sequence[int]) -> Mixing | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradmux.lambda_worker.models import Model
+from gradmux.lambda_worker.norms import normalising_by_pass
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.trial.keeping import Kept, find_kept
-from gradmux.orchestrator.training.trial.mixing import Mixing, find_mixing
+from gradmux.orchestrator.training.trial.mixing import Mixing, find_mixing, told
 from gradmux.orchestrator.training.trial.playing import RowsOf
 
 FEW = 4
@@ -59,10 +60,16 @@ def find_outcome(model: Model, rows: RowsOf, name: str, pass_rows: int) -> Outco
     """
     kept = find_kept(model, rows, FEW)
     refuse(kept, name)
-    mixing = find_mixing(model, rows, sorted({FEW, max(FEW, pass_rows)}))
+    mixing = find_mixing(model, rows, sorted({FEW, max(FEW, pass_rows)})) or _normalised(model)
     named = dict(model.module.named_buffers())
     own = {id(buffer) for buffer in model.buffers}
     return Outcome(mixing, kept.draws, tuple(name for name in kept.buffers if id(named[name]) in own))
+
+
+def _normalised(model: Model) -> Mixing | None:
+    """Batch norm mixes rows even where these weights do not show it: behind a layer that gives all rows alike."""
+    name = normalising_by_pass(model.module)
+    return None if name is None else Mixing(told(name, type(model.module.get_submodule(name)).__name__), size=0.0)
 
 
 def refuse(kept: Kept, name: str) -> None:

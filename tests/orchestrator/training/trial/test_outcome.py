@@ -56,6 +56,40 @@ def test_the_layer_in_which_rows_interact_is_named(factory: Any, where: str) -> 
     assert "\n" not in said
 
 
+def asleep(layer: nn.Module) -> nn.Module:
+    """At its first weights, and near them, the norm is given the same zeros in every row."""
+    return nn.Sequential(nn.Linear(6, 6), nn.Threshold(1e3, 0.0), layer, nn.Linear(6, 3))
+
+
+NORMS = {
+    "tracked": lambda: nn.BatchNorm1d(6),
+    "not tracked": lambda: nn.BatchNorm1d(6, track_running_stats=False),
+    "not tracked, kept in evaluation mode": lambda: Evaluated(6, track_running_stats=False),
+    "synchronised": lambda: nn.SyncBatchNorm(6),
+}
+
+
+class Evaluated(nn.BatchNorm1d):
+    """Of the user's own, never in training mode."""
+
+    def train(self, mode: bool = True) -> Evaluated:
+        super().train(False)
+        return self
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_batch_norm_has_fixed_passes_even_where_these_weights_show_no_interaction(kind: str) -> None:
+    found = outcome(lambda: asleep(NORMS[kind]()))
+    assert found.fixed
+    assert found.mixing is not None
+    assert found.mixing.where.startswith("2 (")
+
+
+def test_batch_norm_that_is_kept_in_evaluation_mode_or_runs_has_no_need_of_them() -> None:
+    assert not outcome(lambda: asleep(Evaluated(6))).fixed
+    assert not outcome(lambda: asleep(nn.BatchNorm1d(6)), norms="running").fixed
+
+
 def test_a_loss_that_mixes_rows_is_named() -> None:
     found = outcome(models.Plain, models.contrastive)
     assert found.mixing is not None
