@@ -41,7 +41,8 @@ def closing_options(kind: type[Closing] = Closing) -> Callable[[Callable[..., Ma
 def _option(name: str, key: ClosingKey) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
     dashed, meaning = name.replace("_", "-"), f"{key.meaning[0].upper()}{key.meaning[1:]}."
     flags = f"--{dashed}/--no-{dashed}" if key.kind is bool else f"--{dashed}"
-    return click.option(flags, default=key.default, show_default=True, type=_type(key), help=meaning)
+    shown = f"{MU} with --wait mu" if name == "mu" else True
+    return click.option(flags, default=key.default, show_default=shown, type=_type(key), help=meaning)
 
 
 def _type(key: ClosingKey) -> click.ParamType[Any]:
