@@ -14,7 +14,7 @@ Knows nothing of S3 or requests; used by the worker and by the orchestrator. Rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -25,11 +25,13 @@ __all__ = [
     "flatten",
     "float_buffers",
     "from_bytes",
+    "from_file",
     "load_snapshot",
     "numbers",
     "other_buffers",
     "parameter_count",
     "parameters",
+    "pieces",
     "set_numbers",
     "snapshot",
     "snapshot_size",
@@ -97,11 +99,16 @@ def unflatten_into(flat: Tensor, tensors: Sequence[Tensor]) -> None:
 
 def snapshot(model: nn.Module) -> Tensor:
     """The model's state as a new flat vector: parameters, then floating-point buffers."""
+    return flatten(pieces(model))
+
+
+def pieces(model: nn.Module) -> Iterator[Tensor]:
+    """The same, one tensor after the other, of which large ones are no copies."""
     own, others = parameters(model), other_buffers(model)
-    parts: list[Tensor] = [*own, *(buffer.to(own[0].dtype) for buffer in float_buffers(model))]
+    yield from own
+    yield from (buffer.to(own[0].dtype) for buffer in float_buffers(model))
     if others:
-        parts.append(torch.cat([numbers(buffer) for buffer in others]).view(own[0].dtype))
-    return flatten(parts)
+        yield torch.cat([numbers(buffer) for buffer in others]).view(own[0].dtype)
 
 
 def load_snapshot(model: nn.Module, flat: Tensor) -> None:
@@ -162,3 +169,9 @@ def from_bytes(raw: bytes | bytearray, dtype: str) -> Tensor:
     if len(raw) % wire.itemsize:
         raise ValueError(f"{len(raw)} bytes are no whole number of {dtype} elements")
     return torch.from_numpy(np.frombuffer(raw, dtype=wire).astype(dtype))
+
+
+def from_file(path: str, dtype: str) -> Tensor:
+    """The same of a file, which is mapped: its pages are read as they are needed, and are no memory of the process."""
+    wire = np.dtype(dtype).newbyteorder("<")
+    return torch.from_numpy(np.memmap(path, dtype=wire, mode="c").astype(dtype, copy=False))

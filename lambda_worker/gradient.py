@@ -17,9 +17,10 @@ Read `tasks.py` next.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -29,10 +30,14 @@ from gradmux.lambda_worker.flat import flatten
 from gradmux.lambda_worker.models import Model
 from gradmux.lambda_worker.norms import recording, statistics_size
 from gradmux.lambda_worker.outputs import scores
+from gradmux.lambda_worker.partials import each_partial
 from gradmux.lambda_worker.randomness import torch_random
 from gradmux.lambda_worker.structure import Values, bare, forward, joined, row_count
 
-__all__ = ["Batch", "CodedSum", "coded_sum", "judge", "mixed", "squared_distance"]
+__all__ = ["Batch", "CodedSum", "coded_sum", "judge", "mixed", "spread_sum", "squared_distance"]
+
+GradientOf: TypeAlias = Callable[[Model, Tensor], Tensor]
+"""(model, loss) -> the gradient, flat"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,14 @@ def coded_sum(model: Model, batches: Sequence[Batch], seed: int = 0, wire: str =
     return _chunk_by_chunk(model, batches, seed, torch.float64 if wider else model.dtype)
 
 
+def spread_sum(model: Model, batch: Batch, most: int) -> CodedSum:
+    """The plain sums of one chunk, with every so-manieth element of its gradient alone, `most` of them at most.
+
+    It takes no memory for a whole gradient. Buffers start from what `Model.load` or `Model.hold` has seen.
+    """
+    return _chunk(model, batch, 0, lambda model, loss: _spread(model, loss, most))
+
+
 def squared_distance(one: CodedSum, other: CodedSum) -> float:
     """||g - g'||^2 of the two gradient sums, in float64."""
     return float((one.gradient.double() - other.gradient.double()).square().sum())
@@ -102,13 +115,13 @@ def _chunk_by_chunk(model: Model, batches: Sequence[Batch], seed: int, dtype: to
     return CodedSum(gradient, sums, buffers)
 
 
-def _chunk(model: Model, batch: Batch, seed: int) -> CodedSum:
+def _chunk(model: Model, batch: Batch, seed: int, gradient_of: GradientOf | None = None) -> CodedSum:
     """The plain sums of one chunk: the same bits in every worker."""
     model.reset_buffers()
     with torch_random(mixed(seed, batch.seed)), recording(model.norms) as statistics:
         output = forward(model.module, batch.inputs)
         loss = model.loss.summed(output, batch.target)
-        gradient = _gradient(model, loss.total)
+        gradient = (gradient_of or _gradient)(model, loss.total)
     correct, predictions = judge(output, batch.target)
     sums = torch.zeros(FIXED_SUMS + statistics.numel(), dtype=torch.float64)
     sums[SumIndex.LOSS] = loss.total.detach()
@@ -154,6 +167,25 @@ def _gradient(model: Model, loss: Tensor) -> Tensor:
         next(partials) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in model.parameters
     ]
     return flatten(each.to_dense() if each.is_sparse else each for each in found)  # nn.Embedding(sparse=True)
+
+
+def _spread(model: Model, loss: Tensor, most: int) -> Tensor:
+    """Elements 0, k, 2 k, ... of the flat gradient, with the least k that leaves no more than `most`."""
+    sizes = [parameter.numel() for parameter in model.parameters]
+    first = [0, *accumulate(sizes)]
+    step = max(1, -(-first[-1] // most))
+    kept = [
+        torch.zeros(len(range(-at % step, size, step)), dtype=model.dtype)
+        for at, size in zip(first, sizes, strict=False)
+    ]
+    trained = [index for index, parameter in enumerate(model.parameters) if parameter.requires_grad]
+
+    def take(place: int, part: Tensor) -> None:
+        index = trained[place]
+        kept[index] = part.reshape(-1)[-first[index] % step :: step].clone()
+
+    each_partial(loss, [model.parameters[index] for index in trained], take)
+    return torch.cat(kept)
 
 
 def judge(output: Any, target: Values) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,8 @@ class Part:
 
     spec: bytes
     """of a model: `models.encode_spec`"""
-    snapshot: bytes
+    snapshot: str
+    """file of its weights: `flat.pieces`, little endian"""
     passes: tuple[tuple[dict[str, NDArray[Any]], NDArray[Any]], ...]
     """rows of each pass, by column as shards hold them, and their numbers; of the last is told"""
     prepare: dict[str, Any]
@@ -55,11 +56,6 @@ class Told:
     """in one line, when it failed"""
     files: tuple[str, ...] = ()
     """that were read, and that only this machine has"""
-
-
-def thinned(gradient: NDArray[Any]) -> NDArray[Any]:
-    """Every so-manieth element of a gradient."""
-    return gradient[:: max(1, -(-gradient.size // MOST_ELEMENTS))]
 
 
 def main() -> None:
@@ -110,22 +106,23 @@ def _told(part: Part) -> Told:
         return Told(missing_file=str(error.filename or ""), error=_line(error))
     except BaseException as error:  # the user's own code may raise anything, or leave
         return Told(error=_line(error))
-    return Told(tuple(sums), gradient, files=_foreign(opened))
+    return Told(tuple(sums), gradient, files=_foreign([file for file in opened if file != part.snapshot]))
 
 
 def _play(part: Part) -> tuple[list[float], NDArray[Any]]:
     from gradmux.lambda_worker import flat
-    from gradmux.lambda_worker.gradient import Batch, coded_sum
+    from gradmux.lambda_worker.gradient import Batch, spread_sum
     from gradmux.lambda_worker.models import build, parse_spec, resolve
     from gradmux.lambda_worker.transforms import preparation_of
 
     model = build(parse_spec(part.spec))
-    model.load(flat.from_bytes(part.snapshot, str(model.dtype).removeprefix("torch.")))
+    flat.load_snapshot(model.module, flat.from_file(part.snapshot, str(model.dtype).removeprefix("torch.")))
+    model.hold()
     preparation = preparation_of(part.prepare)
     function = None if preparation.code is None else resolve(preparation.code, "transform")
     for arrays, ids in part.passes:
-        coded = coded_sum(model, [Batch(*preparation.rows(arrays, ids, 0, function, model.dtype))])
-    return coded.sums.tolist(), thinned(coded.gradient.numpy())
+        coded = spread_sum(model, Batch(*preparation.rows(arrays, ids, 0, function, model.dtype)), MOST_ELEMENTS)
+    return coded.sums.tolist(), coded.gradient.numpy()
 
 
 def _noting(opened: list[str]) -> Any:

@@ -17,7 +17,7 @@ from typing import Protocol
 import platformdirs
 import psutil
 
-from gradmux.orchestrator.disk import write_whole
+from gradmux.orchestrator.disk import Disk, write_whole
 from gradmux.orchestrator.private import make_private
 
 PLACE = "spool"
@@ -29,6 +29,14 @@ class Fetches(Protocol):
     def pieces(self, key: str) -> Iterable[bytes | memoryview]: ...
 
 
+class _PassingDisk(Disk):
+    """Nothing on it has to survive a loss of power."""
+
+    def sync(self, descriptor: int) -> None: ...
+
+    def sync_folder(self, path: Path) -> None: ...
+
+
 class Spool:
     """One such folder."""
 
@@ -37,6 +45,12 @@ class Spool:
         """The folder itself."""
         path = _make()
         weakref.finalize(self, shutil.rmtree, str(path), True)
+        return path
+
+    def write(self, pieces: Iterable[bytes | memoryview]) -> Path:
+        """A file of these bytes, for as long as this object lasts. Raises: DiskError."""
+        path = self.path / str(len(list(self.path.iterdir())))
+        write_whole(path, pieces, _PassingDisk())
         return path
 
     def fetch(self, store: Fetches, key: str, suffix: str) -> Path:

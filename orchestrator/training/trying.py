@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.losses import LossError
 from gradmux.lambda_worker.optimizers import label as name_of
 from gradmux.lambda_worker.outputs import changed
+from gradmux.lambda_worker.partials import each_partial
 from gradmux.lambda_worker.randomness import torch_random
 from gradmux.lambda_worker.schedules import step_scheduler
 from gradmux.lambda_worker.state import encode_state
@@ -25,6 +25,9 @@ from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.code import first_line
 from gradmux.orchestrator.training.dataset import Array, Dataset
 from gradmux.orchestrator.training.models import Trained
+from gradmux.orchestrator.training.trial.keeping import Kept, changed_parameters, told_parameters
+from gradmux.orchestrator.training.trial.outcome import refuse
+from gradmux.orchestrator.training.trial.playing import buffers_kept
 
 TRIED_ROWS = 4
 MOST_STEPS = 10_000
@@ -83,6 +86,8 @@ def _try_rows(trained: Trained, dataset: Dataset, purpose: str, play: Play) -> N
     where = f"model {trained.plan.name!r} cannot be {purpose} on"
     try:
         output = _unchanged(trained, play, x, y)
+    except ConfigError:
+        raise
     except Exception as error:  # the user's own model and loss may raise anything
         raise ConfigError(f"{where} x {_shape(x)} and y {_shape(y)}: {_told(error)}") from error
     for row, label in dataset.labels():
@@ -91,6 +96,8 @@ def _try_rows(trained: Trained, dataset: Dataset, purpose: str, play: Play) -> N
             continue
         try:
             _unchanged(trained, _forward, x, y)  # its own output, too: that of other rows may not go with it
+        except ConfigError:
+            raise
         except Exception as error:
             raise ConfigError(f"{where} label {label} (row {row}){_range(output, y)}: {_told(error)}") from error
 
@@ -114,9 +121,9 @@ def _with_gradient(trained: Trained, x: Values, y: Values) -> Tensor:
         raise FloatingPointError(f"the loss is {loss.item():g} before the first step")
     trained.model.loss.check(changed(output, Tensor.detach), y)
     _refuse_foreign(loss, parameters.values())
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    pairs = zip(parameters, found, strict=True)
-    trained.stepper.idle = frozenset(index for index, gradient in pairs if gradient is None)
+    places, taking = list(parameters), set[int]()
+    each_partial(loss, list(parameters.values()), lambda index, _: taking.add(places[index]))
+    trained.stepper.idle = frozenset(index for index in places if index not in taking)
     return output  # type: ignore[no-any-return]
 
 
@@ -145,18 +152,15 @@ def _forward(trained: Trained, x: Values, y: Values) -> Tensor:
 
 
 def _unchanged(trained: Trained, play: Play, x: Values, y: Values) -> Tensor:
-    """Plays these rows, after which model and random numbers are as before.
+    """Plays these rows, after which model and random numbers are as before. Raises: ConfigError when weights are not.
 
     A loss that torch spreads out over outputs of another shape mixes samples, and is no sum over them: it is refused.
     """
-    before = flat.snapshot(trained.module)
-    counted = [buffer.clone() for buffer in trained.module.buffers()]
-    with torch_random(), warnings.catch_warnings():
+    before = told_parameters(trained.module)
+    with torch_random(), warnings.catch_warnings(), buffers_kept(trained.module):
         warnings.filterwarnings("error", message="Using a target size")
         output = play(trained, x, y)
-    flat.load_snapshot(trained.module, before)
-    for buffer, value in zip(trained.module.buffers(), counted, strict=True):
-        buffer.copy_(value)
+    refuse(Kept(changed_parameters(trained.module, before)), trained.plan.name)
     return output
 
 

@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from isal import isal_zlib
 from torch import Tensor, nn
 
+from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.models import Model
 from gradmux.orchestrator.training.trial.mixing import told
-from gradmux.orchestrator.training.trial.playing import Played, RowsOf, apart, buffers_kept, play, same, state_kept
+from gradmux.orchestrator.training.trial.playing import Played, RowsOf, apart, buffers_kept, play, same
 
 AGAIN = 1e-6
 """relative: the same pass gives the same, but for sums that threads add in another order"""
@@ -46,10 +48,13 @@ class Kept:
 
 
 def find_kept(model: Model, rows: RowsOf, size: int) -> Kept:
-    """What passes of `size` rows leave behind; parameters and buffers are as before. The model's exceptions pass."""
+    """What passes of `size` rows leave behind; buffers are as before, and parameters, unless it tells of some.
+
+    The model's exceptions pass.
+    """
     one, other = rows.blocks(2, size)
     fresh, before = _Attributes(model.module), _told_attributes(model.module)
-    with state_kept(model.module):
+    with buffers_kept(model.module):
         parameters, buffers, first = _changes(model, rows, one)
     if parameters:
         return Kept(parameters)
@@ -77,21 +82,29 @@ def _played(model: Model, rows: RowsOf, ids: list[int], seed: int = 0) -> Played
 
 def _changes(model: Model, rows: RowsOf, ids: list[int]) -> tuple[tuple[str, ...], tuple[str, ...], Played]:
     """Parameters and buffers, by name, that one pass changes."""
-    before = _tensors(model.module)
+    parameters, buffers = told_parameters(model.module), _buffers(model.module)
     played = play(model, rows.read(ids))
-    after = _tensors(model.module)
-    changed = [(place, what) for place, (what, tensor) in after.items() if not _as_before(before, place, tensor)]
-    named = {what: tuple(place for place, each in changed if each == what) for what in ("parameter", "buffer")}
-    return named["parameter"], named["buffer"], played
+    changed = [
+        name for name, each in _buffers(model.module).items() if name not in buffers or not same(buffers[name], each)
+    ]
+    return changed_parameters(model.module, parameters), tuple(changed), played
 
 
-def _as_before(before: Mapping[str, tuple[str, Tensor]], place: str, tensor: Tensor) -> bool:
-    return place in before and same(before[place][1], tensor)
+def _buffers(module: nn.Module) -> dict[str, Tensor]:
+    return {name: each.detach().clone() for name, each in module.named_buffers()}
 
 
-def _tensors(module: nn.Module) -> dict[str, tuple[str, Tensor]]:
-    found = {name: ("parameter", each.detach().clone()) for name, each in module.named_parameters()}
-    return {**found, **{name: ("buffer", each.detach().clone()) for name, each in module.named_buffers()}}
+# --- parameters ----------------------------------------------------------------------------------------------------
+
+
+def told_parameters(module: nn.Module) -> dict[str, int]:
+    """Of each parameter, by name, a number that differs when a bit of it does: its CRC-32."""
+    return {name: isal_zlib.crc32(flat.to_view(each.reshape(-1))) for name, each in module.named_parameters()}
+
+
+def changed_parameters(module: nn.Module, before: Mapping[str, int]) -> tuple[str, ...]:
+    """The names of those that are not as they were `before`, which `told_parameters` has told."""
+    return tuple(name for name, told in told_parameters(module).items() if before.get(name) != told)
 
 
 def _agree(one: Played, other: Played) -> bool:

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from gradmux.lambda_worker import flat
-from gradmux.lambda_worker.gradient import Batch, coded_sum
+from gradmux.lambda_worker.gradient import Batch, spread_sum
 from gradmux.lambda_worker.models import Model, encode_spec
-from gradmux.lambda_worker.rehearsal import Part, Told, thinned
+from gradmux.lambda_worker.rehearsal import MOST_ELEMENTS, Part, Told
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.code import first_line
 from gradmux.orchestrator.training.dataset import Dataset
 from gradmux.orchestrator.training.models import ModelPlan, kind_of, make_spec, seeded
+from gradmux.orchestrator.training.spool import Spool
 from gradmux.orchestrator.training.trial.clean import find_missing
 from gradmux.orchestrator.training.trial.outcome import FEW, Outcome, find_outcome
 from gradmux.orchestrator.training.trial.playing import RowsOf
@@ -96,10 +97,11 @@ def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool) -> Tried:
 def _try_clean(plan: ModelPlan, model: Model, rows: RowsOf) -> tuple[Any, Told]:
     """What must travel beside the model's functions. The clean process sees other rows first: they must not matter."""
     one, other = rows.blocks(2, FEW)
-    snapshot = flat.snapshot(model.module)
+    spool = Spool()
+    snapshot = spool.write(flat.to_view(each.reshape(-1)) for each in flat.pieces(model.module))
     spec = encode_spec(make_spec(plan))
     passes = tuple(rows.columns(ids) for ids in (other, one))
-    part = Part(spec, flat.to_bytes(snapshot), passes, rows.dataset.preparation.described())
+    part = Part(spec, str(snapshot), passes, rows.dataset.preparation.described())
     return find_missing(
         plan.name, lambda carried: encode_spec(make_spec(replace(plan, carries=carried))), part, _here(model, rows, one)
     )
@@ -110,9 +112,9 @@ def _here(model: Model, rows: RowsOf, ids: list[int]) -> Told:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        model.load(flat.snapshot(model.module))
-        coded = coded_sum(model, [Batch(*rows.read(ids))])
+        model.hold()
+        coded = spread_sum(model, Batch(*rows.read(ids)), MOST_ELEMENTS)
         model.reset_buffers()
     finally:
         torch.set_num_threads(threads)
-    return Told(tuple(coded.sums.tolist()), thinned(coded.gradient.numpy()))
+    return Told(tuple(coded.sums.tolist()), coded.gradient.numpy())

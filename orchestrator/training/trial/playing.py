@@ -1,6 +1,7 @@
 """One pass of a model over some rows: outputs, loss and gradient, with all random numbers drawn from one seed.
 
-Knows nothing of what is concluded from it. Read next: `mixing.py`.
+Of a large model nothing is held twice: gradients are sketches (`sketch.py`), and parameters that are to come back wait
+on disk (`waiting.py`). Knows nothing of what is concluded from a pass. Read next: `mixing.py`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from gradmux.lambda_worker.models import Model
+from gradmux.lambda_worker.partials import each_partial
 from gradmux.lambda_worker.randomness import draws, torch_random
 from gradmux.lambda_worker.structure import Values, forward
 from gradmux.orchestrator.training.dataset import Array, Dataset
+from gradmux.orchestrator.training.trial.sketch import BUCKETS, sketch
+from gradmux.orchestrator.training.trial.waiting import on_disk
 
+LARGE_BYTES = 64 * 2**20
+"""of parameters, from which on a model is held once"""
 GENERATORS = ("torch", "numpy", "numpy", "random")
 """whose states `randomness.draws` gives"""
 
@@ -33,7 +39,7 @@ class Played:
     """sum over the rows"""
     count: float
     gradient: tuple[Tensor, ...]
-    """of each trained parameter, dense"""
+    """of each trained parameter, dense; of a large model their sketches"""
     draws: tuple[str, ...]
     """of which generators numbers were drawn: torch, numpy, random"""
 
@@ -82,10 +88,31 @@ def play(model: Model, rows: tuple[Values, Values], seed: int = 0) -> Played:
     with all_random(seed) as drawn:
         output = forward(model.module, inputs)
         summed = model.loss.summed(output, target)
-        found = torch.autograd.grad(summed.total, trained, allow_unused=True, materialize_grads=True)
-    dense = tuple(each.to_dense() if each.is_sparse else each for each in found)
+        gradient = _gradient(summed.total, trained, large=is_large(model.module))
     outputs = tuple(each.detach() for each in tensors_in(output))
-    return Played(outputs, float(summed.total.detach()), summed.count, dense, tuple(drawn))
+    return Played(outputs, float(summed.total.detach()), summed.count, gradient, tuple(drawn))
+
+
+def is_large(module: nn.Module) -> bool:
+    """Is the module to be held once at most?"""
+    return sum(each.nbytes for each in module.parameters()) > LARGE_BYTES
+
+
+def _gradient(loss: Tensor, trained: Sequence[Tensor], *, large: bool) -> tuple[Tensor, ...]:
+    """Of each parameter, zero where it has no part in the loss."""
+    if not large:
+        found = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
+        return tuple(each.to_dense() if each.is_sparse else each for each in found)
+    sketches: dict[int, Tensor] = {}
+
+    def take(index: int, part: Tensor) -> None:
+        sketches[index] = sketch(part)
+
+    each_partial(loss, trained, take)
+    return tuple(
+        sketches[index] if index in sketches else torch.zeros(min(each.numel(), BUCKETS), dtype=each.dtype)
+        for index, each in enumerate(trained)
+    )
 
 
 def tensors_in(output: Any) -> Iterator[Tensor]:
@@ -117,12 +144,18 @@ def buffers_kept(module: nn.Module) -> Iterator[None]:
 def state_kept(module: nn.Module) -> Iterator[None]:
     """The same for parameters, too."""
     parameters = [*module.parameters()]
-    before = [each.detach().clone() for each in parameters]
-    with buffers_kept(module):
-        try:
-            yield
-        finally:
-            _set(parameters, before)
+    kept = on_disk(parameters) if is_large(module) else _in_memory(parameters)
+    with buffers_kept(module), kept:
+        yield
+
+
+@contextmanager
+def _in_memory(tensors: Sequence[Tensor]) -> Iterator[None]:
+    before = [each.detach().clone() for each in tensors]
+    try:
+        yield
+    finally:
+        _set(tensors, before)
 
 
 @torch.no_grad()
