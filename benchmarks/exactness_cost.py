@@ -119,7 +119,7 @@ def main() -> None:
                 print(f"{subject.name:5}  {told:6}  {workers:7}  {found:7.0f}   {found / plain:.2f}", flush=True)
     print("\nprepared once more, the trial included, with a warm process:")
     images = subjects()[1].x
-    for subject in (*subjects(), Subject("MLP of 9.8 M", ten_million, images)):
+    for subject in (*subjects(), Subject("MLP-9.8M", ten_million, images)):
         print(f"{subject.name:14} {trial_s(subject):.2f} s", flush=True)
 
 

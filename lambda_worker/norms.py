@@ -35,6 +35,8 @@ Rule: TypeAlias = Literal["batch", "running"]
 
 MIN_VALUES = 2
 """A variance takes two values."""
+ROUNDING = 1e-6
+"""share by which the decoded count of an exact decode may differ from the batch's"""
 
 
 class NormError(ValueError):
@@ -121,10 +123,15 @@ def update_running_statistics(layers: Sequence[_BatchNorm], statistics: Tensor) 
     if statistics.numel() != size:
         raise ValueError(f"{statistics.numel()} statistics came, the model's batch-norm layers have {size}")
     for layer, part in zip(layers, _split(statistics, layers), strict=True):
-        _update(layer, round(float(part[0])), *part[1:].chunk(2))
+        _update(layer, _whole(float(part[0])), *part[1:].chunk(2))
 
 
-def _update(layer: _BatchNorm, count: int, total: Tensor, squares: Tensor) -> None:
+def _whole(count: float) -> float:
+    """Without a decode's rounding; an estimate's count, n/k times what came, need not be whole."""
+    return float(round(count)) if abs(count - round(count)) <= ROUNDING * abs(count) else count
+
+
+def _update(layer: _BatchNorm, count: float, total: Tensor, squares: Tensor) -> None:
     if count < MIN_VALUES or layer.running_mean is None or layer.running_var is None:
         return  # the layer did not run
     assert layer.num_batches_tracked is not None

@@ -247,6 +247,7 @@ class Loop:
             count=told.count,
             correct=told.correct,
             gradient_norm=told.gradient_norm,
+            buffers_stayed=told.buffers_stayed and decoding.missing > 0.0,
             earlier=tuple((each.loss, each.count, each.correct, each.gradient_norm) for each in told.earlier),
         )
 

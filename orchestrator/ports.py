@@ -177,6 +177,8 @@ class StepResult:
     """of a job of several steps: those before the last, whose figures these are"""
     steps: int | None = None
     """that were made of it; None: all"""
+    buffers_stayed: bool = False
+    """no result held the batch's first pass: buffers that its forward changes are as before"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ class Decoded:
     """made at once, from `step` on"""
     earlier: tuple[tuple[float, int, int, float], ...] = ()
     """(loss, count, correct, gradient_norm) of each of them but the last, whose these are"""
+    buffers_stayed: bool = False
+    """an estimate without the batch's first pass: buffers that its forward would have changed are as before"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +341,12 @@ def _heard(item: list[Any]) -> Heard:
 
 
 def _plain(item: Decoded) -> dict[str, Any]:
-    """Without what only jobs of several steps have."""
+    """Without what only some jobs have."""
     fields = asdict(item)
     if not item.earlier:
         del fields["earlier"]
+    if not item.buffers_stayed:
+        del fields["buffers_stayed"]
     return fields
 
 

@@ -57,6 +57,9 @@ class RunResult:
     cpus: tuple[str, ...] = ()
     """models of the processors that workers had: results differ a little between them"""
     cost: Mapping[str, float] = field(default_factory=dict)
+    buffers_stayed: int = 0
+    """gradients that were estimated without the batch's first pass, after which the buffers that a forward changes (but
+    for batch norm's) stayed as they were"""
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `gradmux submit --json` ends with."""
@@ -80,7 +83,11 @@ class RunResult:
                 for model in self.models
             ],
             "cost": {"billed_s": self.billed_s, "invocations": self.invocations, **self.cost},
-            "decode": {"max_residual": self.max_residual, "max_amplification": self.max_amplification},
+            "decode": {
+                "max_residual": self.max_residual,
+                "max_amplification": self.max_amplification,
+                "buffers_stayed": self.buffers_stayed,
+            },
             "cpus": list(self.cpus),
             "record": str(self.record),
         }

@@ -53,9 +53,7 @@ def all_cases(shared_file: Path = FILE) -> tuple[list[Case], list[tuple[str, str
 def table(rows: Sequence[Row], skipped: Sequence[tuple[str, str]]) -> str:
     """The page."""
     exact = [row for row in rows if not row.verdict.refused]
-    told = ", ".join(
-        sorted({f"`{' '.join([name, *(f'{k}={v}' for k, v in params.items())])}`" for name, params, _ in SCHEMES})
-    )
+    told = ", ".join(sorted({f"`{each.told}`" for each in SCHEMES}))
     head = HEAD.format(
         steps=3,
         schemes=len(SCHEMES),

@@ -47,6 +47,7 @@ def finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Traine
         max_amplification=history.max_amplification,
         record=paths.record,
         cpus=tuple(sorted(history.cpus)),
+        buffers_stayed=history.buffers_stayed,
         cost={"beside": history.beside.calls, "beside_s": history.beside.billed_s},
     )
     write_whole(paths.result, [json.dumps(result.to_dict(), indent=2).encode()])

@@ -68,6 +68,8 @@ class History:
     max_amplification: float = 0.0
     max_missing: float = 0.0
     """largest share of a gradient that was missing (approximate decodes)"""
+    buffers_stayed: int = 0
+    """gradients, estimated without the batch's first pass, after which buffers stayed as they were"""
     end: EndLine | None = None
     """how the last life ended; None while it runs, or when it was killed"""
     in_flight: int = 0
@@ -140,6 +142,7 @@ class History:
         self.max_residual = max(self.max_residual, decoded.residual)
         self.max_amplification = max(self.max_amplification, decoded.amplification)
         self.max_missing = max(self.max_missing, decoded.missing)
+        self.buffers_stayed += decoded.buffers_stayed
 
     def _this_wall_s(self) -> float:
         return 0.0 if self._first_s is None else self._last_s - self._first_s

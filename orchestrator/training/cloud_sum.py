@@ -33,7 +33,7 @@ from gradmux.lambda_worker.messages import Dtype
 from gradmux.orchestrator.errors import RunStopped
 from gradmux.orchestrator.ports import Arrival, Invocation, StepResult, Trainer
 from gradmux.orchestrator.store import Keys
-from gradmux.orchestrator.training.gradients import CodedResult, add_buffers, add_sums
+from gradmux.orchestrator.training.gradients import CodedResult, add_sums, held_buffers
 from gradmux.orchestrator.training.stored import Shelf, StoredResult
 
 log = logging.getLogger(__name__)
@@ -88,12 +88,12 @@ class CloudSums:
         assert used, f"job {job} has no result of any weight"
         gradient = self._sum_slices(job, used, self._edges(used[0][0]))
         sums = add_sums([(result.sums, weight) for result, weight in used])
-        buffers = add_buffers((self._buffers(result), weight) for result, weight in used)
+        buffers = held_buffers(self._buffers(result) for result, _ in used)
         self._store.delete(self._shelf.finish(job))
         return CodedResult(gradient, sums, buffers, spare=True)
 
     def _buffers(self, result: StoredResult) -> NDArray[np.float64]:
-        """(b,) the section before its gradient. At most a few results of a job have one, so the client adds it."""
+        """(b,) the section before its gradient. At most a few results of a job have one, so the client reads it."""
         if not result.buffers:
             return NO_BUFFERS
         raw = self._store.get_range(result.key, result.offset - 8 * result.buffers, result.offset)

@@ -36,7 +36,8 @@ class CodedResult:
     sums: NDArray[np.float64]
     """(k,) in the order of `contract.SumIndex`, then of metrics and batch-norm statistics"""
     buffers: NDArray[np.float64] = field(default_factory=lambda: NO_BUFFERS)
-    """(b,) a 1 and the module's buffers after the batch's first pass, times its coefficient; (0,) without this pass"""
+    """(b,) a 1 and the module's buffers after the batch's first pass, times its coefficient; (0,) without this pass;
+    of a combination those of one of its results"""
     spare: bool = False
     """nothing else refers to the gradient's memory: who gets it may write there"""
 
@@ -60,7 +61,7 @@ def combine(terms: Sequence[Term]) -> CodedResult:
     vectors = [(result.gradient, weight) for result, weight in used]
     total = add_vectors(vectors, np.empty_like(used[0][0].gradient))
     sums = add_sums([(result.sums, weight) for result, weight in used])
-    return CodedResult(total, sums, add_buffers([(result.buffers, weight) for result, weight in used]))
+    return CodedResult(total, sums, held_buffers(result.buffers for result, _ in used))
 
 
 def add_vectors(terms: Sequence[tuple[Vector, float] | None], total: Vector) -> Vector:
@@ -100,13 +101,17 @@ def add_sums(terms: Sequence[tuple[NDArray[np.float64], float]]) -> NDArray[np.f
     return np.asarray(np.sum([weight * sums for sums, weight in terms], axis=0))
 
 
-def add_buffers(terms: Iterable[tuple[NDArray[np.float64], float]]) -> NDArray[np.float64]:
-    """(b,) the weighted sum of the sections that are there, in the order given; an absent one is zeros."""
-    present = [(buffers, weight) for buffers, weight in terms if buffers.size]
-    sizes = {buffers.size for buffers, _ in present}
+def held_buffers(sections: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """(b,) the section of buffers that a sum keeps, of those of its terms, in order; none where no term holds one.
+
+    All hold the same values, each times its own coefficient, which comes first. So nothing is added: a decode's rounding,
+    which large whole numbers would not survive, has no part in it.
+    """
+    present = [section for section in sections if section.size]
+    sizes = {section.size for section in present}
     if len(sizes) > 1:
         raise ValueError(f"results of one job must be alike, got buffers of {sorted(sizes)} elements")
-    return add_sums(present) if present else NO_BUFFERS
+    return max(present, key=lambda section: abs(float(section[0])), default=NO_BUFFERS)
 
 
 def kind_of(result: CodedResult) -> Kind:

@@ -61,6 +61,8 @@ class ModelPlan:
     """rows of one forward and backward at most, whichever worker computes them; None: all rows of a chunk"""
     norms: Rule = "running"
     """how batch normalisation normalises: `lambda_worker/norms.py`"""
+    buffers: tuple[str, ...] = ()
+    """that a forward changes, but for batch norm's running statistics: as the trial has found"""
     carries: Sources = field(default_factory=dict)
     """modules of the user's own that its functions import while they run"""
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gradmux.lambda_worker.summation import Vector
 from gradmux.orchestrator.schemes.asks import Place
-from gradmux.orchestrator.training.gradients import CodedResult, Kind, add_buffers, add_vectors, check_alike, kind_of
+from gradmux.orchestrator.training.gradients import CodedResult, Kind, add_vectors, check_alike, held_buffers, kind_of
 
 RADIX = 16
 """A power of two: such a group is a subtree of the whole tree. Fewer would wait less, and move more memory."""
@@ -57,7 +57,7 @@ class Combiner:
         self._groups: dict[tuple[int, int], dict[int, _Node | None]] = {}
         """(level, number) -> the members that are there, by index on their level; None: nothing will come"""
         self._sums: dict[int, NDArray[np.float64]] = {}
-        self._buffers: dict[int, tuple[NDArray[np.float64], float]] = {}
+        self._buffers: dict[int, NDArray[np.float64]] = {}
         self._kinds: set[Kind] = set()
 
     @property
@@ -79,7 +79,7 @@ class Combiner:
         check_alike(self._kinds)
         self._sums[position] = weight * result.sums
         if result.buffers.size:
-            self._buffers[position] = result.buffers, weight
+            self._buffers[position] = result.buffers
         self._settle(position, (result.gradient, weight))
 
     def skip(self, position: int) -> None:
@@ -99,7 +99,7 @@ class Combiner:
             raise ValueError("nothing to combine: no result has a weight")
         vector, weight = root
         sums = np.sum([self._sums[position] for position in sorted(self._sums)], axis=0)
-        buffers = add_buffers(self._buffers[position] for position in sorted(self._buffers))
+        buffers = held_buffers(self._buffers[position] for position in sorted(self._buffers))
         return CodedResult(vector * weight if self._positions == 1 else vector, sums, buffers)
 
     def _settle(self, position: int, node: _Node | None) -> None:

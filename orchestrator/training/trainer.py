@@ -224,13 +224,14 @@ class TorchTrainer:
             raise GradmuxError(f"model {trained.plan.name!r}, step {step}: {error}; {advice}") from error
         if stepped.diverged:
             raise Diverged(trained.plan.name, step, stepped.diverged, trained.plan.optimizer_args.get("lr"))
-        trained.model.set_buffers(torch.from_numpy(np.array(total.buffers)))
+        taken = trained.model.set_buffers(torch.from_numpy(np.array(total.buffers)))
         trained.steps += 1
         return StepResult(
             loss=stepped.loss,
             count=round(stepped.rows),
             correct=round(stepped.correct),
             gradient_norm=stepped.norm,
+            buffers_stayed=bool(trained.plan.buffers) and not taken,
         )
 
     def _place(self, job: int) -> tuple[int, int]:

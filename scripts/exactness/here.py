@@ -1,7 +1,7 @@
 """One case in this process: the real trial, trainer, requests, worker, loop and schemes, without HTTP.
 
-Workers answer at once, but for one in every round, which answers a round later where the scheme can do without it. So
-redundant results, late results and decodes from other workers than the first are part of every comparison.
+Workers answer at once, but for one in every round, which answers a round later where the scheme can do without it, and
+else as soon as nothing else is left to wait for. So redundant results, late results and decodes from other workers than the first are part of every comparison.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -35,16 +35,44 @@ from gradmux.orchestrator.training.data import put_dataset
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from gradmux.orchestrator.training.trainer import TorchTrainer
 
-SCHEMES: Sequence[tuple[str, Mapping[str, int | float | str], int]] = (
-    ("uncoded", {}, 2),
-    ("uncoded", {}, 4),
-    ("gc", {"s": 1}, 2),
-    ("gc", {"s": 1}, 4),
-    ("gc", {"s": 1, "code": "cyclic"}, 3),
-    ("gc", {"s": 2, "code": "cyclic"}, 5),
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A scheme on some workers."""
+
+    scheme: str
+    params: Mapping[str, int | float | str]
+    workers: int
+    models: int = 1
+    """side by side: more than T, which is how many rounds a job takes beyond its own"""
+
+    @property
+    def told(self) -> str:
+        """Scheme and parameters."""
+        return " ".join([self.scheme, *(f"{key}={value}" for key, value in self.params.items())])
+
+    @property
+    def label(self) -> str:
+        return f"{self.told} n={self.workers}"
+
+
+SCHEMES = (
+    Setting("uncoded", {}, 2),
+    Setting("uncoded", {}, 4),
+    Setting("gc", {"s": 1}, 2),
+    Setting("gc", {"s": 1}, 4),
+    Setting("gc", {"s": 1, "code": "cyclic"}, 3),
+    Setting("gc", {"s": 2, "code": "cyclic"}, 5),
+    Setting("m-sgc", {"B": 1, "W": 2, "lambda": 2}, 4, models=2),
+    Setting("m-sgc", {"B": 2, "W": 3, "lambda": 3, "code": "cyclic"}, 5, models=4),
+    Setting("sr-sgc", {"B": 1, "W": 2, "lambda": 2}, 4, models=2),
+    Setting("sr-sgc", {"B": 2, "W": 3, "lambda": 3, "code": "cyclic"}, 6, models=3),
 )
-"""scheme, parameters, workers: three codes, each on two numbers of workers"""
+"""codes of one round and schemes whose jobs take more, each on two numbers of workers; neighbours belong together"""
 STEPS, BATCH = 3, 64
+IDLE_LOOKS, POLL_S = 2, 0.05
+"""So many times the loop looks around without anything to do, so many seconds apart, before late workers answer."""
 TRIAL_LOGGER = "gradmux.orchestrator.training.trial.kinds"
 
 
@@ -100,14 +128,23 @@ class _Objects:
 
 
 class _Workers:
-    """Answers requests; worker number `round % n` of each round a round later, if it may be late."""
+    """Answers requests; worker number `round % n` of each round a round later, if it may be late and can be spared."""
 
     def __init__(self, store: MemoryStore, folder: Path, workers: int, may_be_late: bool) -> None:
         self._sandboxes = [Worker(lambda _: _Objects(store), folder / str(number)) for number in range(min(2, workers))]
         self._workers, self._may_be_late = workers, may_be_late
         self._late: list[tuple[int, bytes, Future[bytes]]] = []
+        self._looks = 0
+        """of the loop, since anything was sent"""
+
+    def look(self) -> None:
+        """Called between events, and while nothing happens: then late ones are what is waited for."""
+        self._looks += 1
+        if self._looks > self._workers + IDLE_LOOKS:
+            self.end()
 
     def submit(self, body: bytes) -> Future[bytes]:
+        self._looks = 0
         asked, future = orjson.loads(body), Future[bytes]()
         turn, worker = asked["round"], asked["worker"]
         due = [each for each in self._late if each[0] < turn]
@@ -125,45 +162,54 @@ class _Workers:
         return orjson.dumps(self._sandboxes[asked["worker"] % len(self._sandboxes)].answer(asked))
 
     def end(self) -> None:
-        for _, body, late in self._late:
+        """Those that are late answer now."""
+        waiting, self._late = self._late, []
+        for _, body, late in waiting:
             late.set_result(self._answer(body))
-        self._late = []
 
 
-def judge(case: Case, schemes: Sequence[Any] = SCHEMES, steps: int = STEPS) -> Verdict:
+def judge(case: Case, schemes: Sequence[Setting] = SCHEMES, steps: int = STEPS) -> Verdict:
     """Tries and trains a case. Raises whatever goes wrong after the trial: that must not happen."""
     began = perf_counter()
     try:
         with _warnings() as said:
-            prepared = prepared_of(case, steps)
+            prepared = prepared_of(case, steps, max(each.models for each in schemes))
     except ConfigError as error:
         return Verdict(refused=str(error), trial_s=perf_counter() - began)
     trial_s = perf_counter() - began
     reference = Reference.of(prepared)
-    found = {}
-    for name, params, workers in schemes:
-        under = prepared.under(Choice(name, params, workers, "asked for"), prepared.plan)
-        trained = play(under)
-        label = " ".join([name, *(f"{key}={value}" for key, value in params.items()), f"n={workers}"])
-        found[label] = reference.difference({plan.name: trained.module(0) for plan in prepared.models})
+    found = {each.label: _difference(reference, prepared, each) for each in schemes}
     fixed = any(plan.pass_rows is not None for plan in prepared.models)
     return Verdict("", " ".join(said), fixed, found, trial_s)
 
 
-def prepared_of(case: Case, steps: int = STEPS) -> Prepared:
-    """The job of a case. Raises: ConfigError, which is how it is refused."""
+def _difference(reference: Reference, prepared: Prepared, setting: Setting) -> float:
+    """How far the models of a setting are from the plain loop's, at most."""
+    models = prepared.models[: setting.models]
+    plan = replace(prepared.plan, models=len(models))
+    choice = Choice(setting.scheme, setting.params, setting.workers, "asked for")
+    trained = play(replace(prepared, models=models).under(choice, plan))
+    ours = Reference({each.name: reference[each.name] for each in models})
+    return ours.difference({each.name: trained.module(index) for index, each in enumerate(models)})
+
+
+def prepared_of(case: Case, steps: int = STEPS, models: int = 1) -> Prepared:
+    """The job of a case, so many models of it side by side. Raises: ConfigError, which is how it is refused."""
+    names = ["model", *(f"model-{number}" for number in range(2, models + 1))]
     tree = {
         "name": "case",
         "scheme": dict(case.scheme),
         "cluster": {"workers": 2, "backend": "local"},
         "data": {"batch_size": BATCH, "train": "arrays"},
         "training": {"steps": steps, "loss": "cross_entropy", **case.training},
-        "models": [{"name": "model", "factory": "of.python:model", "optimizer": dict(case.optimizer)}],
+        "models": [
+            {"name": name, "factory": "of.python:model", "optimizer": dict(case.optimizer)} for name in names
+        ],
     }
     loss = None if isinstance(case.loss, str) else case.loss
     if isinstance(case.loss, str):
         tree["training"]["loss"] = case.loss  # type: ignore[index]
-    materials = Materials(factories={"model": case.factory}, loss=loss, train=(case.x, case.y))
+    materials = Materials(factories=dict.fromkeys(names, case.factory), loss=loss, train=(case.x, case.y))
     with TemporaryDirectory() as folder:
         return prepare_job(parse_job(tree, source="case"), materials, Path(folder), lambda _: MemoryStore())
 
@@ -202,6 +248,8 @@ def _play(prepared: Prepared, folder: Path) -> TorchTrainer:
         fleet=fleet,
         trainer=trainer,
         recorder=MemoryRecord(),
+        should_stop=workers.look,
+        poll_s=POLL_S,
     )
     loop.run()
     workers.end()
@@ -231,4 +279,4 @@ def _warnings() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-__all__ = ["SCHEMES", "Case", "Verdict", "judge", "play", "prepared_of"]
+__all__ = ["SCHEMES", "Case", "Setting", "Verdict", "judge", "play", "prepared_of"]

@@ -60,7 +60,8 @@ def try_kinds(
             _tell(known[kind].outcome, plan, logging.WARNING if free else logging.INFO)
         tried = known[kind]
         pass_rows = plan.pass_rows if tried.outcome.fixed or not free else None
-        made.append(replace(plan, pass_rows=pass_rows, carries=tried.carries))
+        buffers = tried.outcome.buffers
+        made.append(replace(plan, pass_rows=pass_rows, carries=tried.carries, buffers=buffers))
         found.append(tried)
     return made, found
 
