@@ -1,7 +1,8 @@
 """One case in this process: the real trial, trainer, requests, worker, loop and schemes, without HTTP.
 
 Workers answer at once, but for one in every round, which answers a round later where the scheme can do without it, and
-else as soon as nothing else is left to wait for. So redundant results, late results and decodes from other workers than the first are part of every comparison.
+else as soon as nothing else is left to wait for. So redundant results, late results and decodes from other workers than
+the first are part of every comparison. Sums are made by the client, as results arrive, or in the store by workers.
 """
 
 from __future__ import annotations
@@ -24,17 +25,23 @@ from gradmux.lambda_worker.objects import MissingObject
 from gradmux.orchestrator.auto import Choice
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.future_fleet import FutureFleet
+from gradmux.orchestrator.held import Held
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.materials import Materials
-from gradmux.orchestrator.record import MemoryRecord
+from gradmux.orchestrator.ports import Trainer
+from gradmux.orchestrator.record import Decoded, Header, MemoryRecord
 from gradmux.orchestrator.reference import Reference
+from gradmux.orchestrator.runs.policy import divided_by
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.store import Keys, MemoryStore
+from gradmux.orchestrator.training.cloud_sum import CloudSums, CloudTrainer
+from gradmux.orchestrator.training.cloud_sum import Setting as Summing
 from gradmux.orchestrator.training.data import put_dataset
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
+from gradmux.orchestrator.training.stored import Shelf
+from gradmux.orchestrator.training.streamed_sums import StreamedSums
 from gradmux.orchestrator.training.trainer import TorchTrainer
-
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,8 @@ SCHEMES = (
 )
 """codes of one round and schemes whose jobs take more, each on two numbers of workers; neighbours belong together"""
 STEPS, BATCH = 3, 64
+SLICE_BYTES = 64
+"""of a sum in the cloud: so small that every sum is cut"""
 IDLE_LOOKS, POLL_S = 2, 0.05
 """So many times the loop looks around without anything to do, so many seconds apart, before late workers answer."""
 TRIAL_LOGGER = "gradmux.orchestrator.training.trial.kinds"
@@ -146,6 +155,9 @@ class _Workers:
     def submit(self, body: bytes) -> Future[bytes]:
         self._looks = 0
         asked, future = orjson.loads(body), Future[bytes]()
+        if asked["op"] == "reduce":
+            future.set_result(self._answer(body))
+            return future
         turn, worker = asked["round"], asked["worker"]
         due = [each for each in self._late if each[0] < turn]
         self._late = [each for each in self._late if each[0] >= turn]
@@ -188,7 +200,7 @@ def _difference(reference: Reference, prepared: Prepared, setting: Setting) -> f
     models = prepared.models[: setting.models]
     plan = replace(prepared.plan, models=len(models))
     choice = Choice(setting.scheme, setting.params, setting.workers, "asked for")
-    trained = play(replace(prepared, models=models).under(choice, plan))
+    trained = play(replace(prepared, models=models).under(choice, plan)).trainer
     ours = Reference({each.name: reference[each.name] for each in models})
     return ours.difference({each.name: trained.module(index) for index, each in enumerate(models)})
 
@@ -202,9 +214,7 @@ def prepared_of(case: Case, steps: int = STEPS, models: int = 1) -> Prepared:
         "cluster": {"workers": 2, "backend": "local"},
         "data": {"batch_size": BATCH, "train": "arrays"},
         "training": {"steps": steps, "loss": "cross_entropy", **case.training},
-        "models": [
-            {"name": name, "factory": "of.python:model", "optimizer": dict(case.optimizer)} for name in names
-        ],
+        "models": [{"name": name, "factory": "of.python:model", "optimizer": dict(case.optimizer)} for name in names],
     }
     loss = None if isinstance(case.loss, str) else case.loss
     if isinstance(case.loss, str):
@@ -214,20 +224,37 @@ def prepared_of(case: Case, steps: int = STEPS, models: int = 1) -> Prepared:
         return prepare_job(parse_job(tree, source="case"), materials, Path(folder), lambda _: MemoryStore())
 
 
-def play(prepared: Prepared) -> TorchTrainer:
-    """Trains the job's models to the end."""
+@dataclass(frozen=True)
+class Played:
+    """Models that were trained here, and what was recorded meanwhile."""
+
+    prepared: Prepared
+    trainer: TorchTrainer
+    record: MemoryRecord
+
+    @property
+    def decoded(self) -> list[Decoded]:
+        """By job."""
+        lines = [line for line in self.record.lines if not isinstance(line, Header)]
+        return sorted((each for line in lines for each in line.decoded), key=lambda each: each.job)
+
+
+def play(prepared: Prepared, *, cloud: bool = False) -> Played:
+    """Trains the job's models to the end; in the `cloud` workers sum the results, which stay in the store."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with TemporaryDirectory() as folder:
-            return _play(prepared, Path(folder))
+            return _play(prepared, Path(folder), cloud)
     finally:
         torch.set_num_threads(threads)
 
 
-def _play(prepared: Prepared, folder: Path) -> TorchTrainer:
-    store, keys, scheme = MemoryStore(), Keys("case"), prepared.scheme()
-    trainer = TorchTrainer(prepared.models, prepared.plan, store=store, keys=keys)
+def _play(prepared: Prepared, folder: Path, cloud: bool) -> Played:
+    store, keys, scheme, record = MemoryStore(), Keys("case"), prepared.scheme(), MemoryRecord()
+    rows = divided_by(scheme, prepared.order.batch_size)
+    trainer = TorchTrainer(prepared.models, prepared.plan, store=store, keys=keys, batch_rows=rows)
+    shelf, dtype = Shelf() if cloud else None, prepared.wire_dtype(scheme)
     materials = RunMaterials(
         keys=keys,
         bucket="bucket",
@@ -236,18 +263,23 @@ def _play(prepared: Prepared, folder: Path) -> TorchTrainer:
         orders=[prepared.order] * prepared.plan.models,
         weights=trainer.weights,
         seeds=trainer.seeds,
-        wire=Wire(prepared.wire_dtype(scheme)),
+        wire=Wire(dtype, "s3" if cloud else "auto"),
         passes=prepared.passes,
     )
     requests = RequestBuilder(materials, prepared.plan, scheme.chunk_sizes)
     workers = _Workers(store, folder, scheme.workers, may_be_late=scheme_name(prepared) != "uncoded")
-    fleet = FutureFleet(workers.submit, requests, store, run="case", timeout_s=60.0)
+    fleet = FutureFleet(workers.submit, requests, store, run="case", timeout_s=60.0, shelf=shelf)
+    seen: Trainer = trainer
+    if shelf is not None:
+        setting = Summing(keys, "bucket", 0, dtype, most=scheme.workers, attempts=1, slice_bytes=SLICE_BYTES)
+        seen = CloudTrainer(trainer, CloudSums(setting, fleet.run, store, shelf))
     loop = Loop(
         plan=prepared.plan,
         rounds=prepared.rounds(scheme),
         fleet=fleet,
-        trainer=trainer,
-        recorder=MemoryRecord(),
+        trainer=seen,
+        recorder=record,
+        held=Held(StreamedSums() if shelf is None else None),
         should_stop=workers.look,
         poll_s=POLL_S,
     )
@@ -255,7 +287,7 @@ def _play(prepared: Prepared, folder: Path) -> TorchTrainer:
     workers.end()
     loop.drain(10.0)
     fleet.close()
-    return trainer
+    return Played(prepared, trainer, record)
 
 
 def scheme_name(prepared: Prepared) -> str:
@@ -279,4 +311,4 @@ def _warnings() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-__all__ = ["SCHEMES", "Case", "Setting", "Verdict", "judge", "play", "prepared_of"]
+__all__ = ["SCHEMES", "Case", "Played", "Setting", "Verdict", "judge", "play", "prepared_of"]
