@@ -104,8 +104,8 @@ def add_sums(terms: Sequence[tuple[NDArray[np.float64], float]]) -> NDArray[np.f
 def held_buffers(sections: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
     """(b,) the section of buffers that a sum keeps, of those of its terms, in order; none where no term holds one.
 
-    All hold the same values, each times its own coefficient, which comes first. So nothing is added: a decode's rounding,
-    which large whole numbers would not survive, has no part in it.
+    All hold the same values, each times its own coefficient, which comes first. So nothing is added: large whole
+    numbers would not survive a decode's rounding.
     """
     present = [section for section in sections if section.size]
     sizes = {section.size for section in present}
