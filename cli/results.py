@@ -18,6 +18,7 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
     if settings.json:
         print_json(result)
         return
+    from gradmux.orchestrator.results import stayed
     from gradmux.orchestrator.schemes.codes.code import noise
 
     rows = [
@@ -36,19 +37,12 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
             f"residual at most {decode['max_residual']:.1e}, amplification at most {decode['max_amplification']:.2f}",
         ),
         *noise(decode["max_amplification"]),
-        *_stayed(decode.get("buffers_stayed", 0)),
+        *stayed(decode.get("buffers_stayed", 0)),
         ("processors", ", ".join(result.get("cpus", ())) or "not known"),
         ("record", result["record"]),
         ("weights", str(Path(result["models"][0]["checkpoint"]).parent)),
     ]
     console.print(facts(told))
-
-
-def _stayed(jobs: int) -> list[tuple[str, str]]:
-    """What an estimate does to buffers, in a line of its own; nothing where it did not happen."""
-    if not jobs:
-        return []
-    return [("buffers", f"as before after {jobs} steps whose estimates had no answer with the batch's first pass")]
 
 
 def _loss(loss: float | None) -> str:

@@ -93,6 +93,13 @@ class RunResult:
         }
 
 
+def stayed(jobs: int) -> list[tuple[str, str]]:
+    """What estimates did to buffers, as a fact for people; none where there were no such."""
+    if not jobs:
+        return []
+    return [("buffers", f"as before after {jobs} steps whose estimates had no answer with the batch's first pass")]
+
+
 @dataclass(frozen=True, slots=True)
 class Trained(Mapping[str, "nn.Module"]):
     """The trained modules by name, and the run's numbers in `run`."""
