@@ -13,9 +13,8 @@ from gradmux.cli.output import print_json, stderr, stdout, warn
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gradmux.infra.aws.observe import Observed
+    from gradmux.infra.aws.deploying import Deployment
     from gradmux.infra.aws.plan import Plan
-    from gradmux.infra.aws.settings import DeploySettings
     from gradmux.infra.aws.wishes import Wishes
 
 
@@ -87,6 +86,7 @@ def deploy_command(
     failure; what is done is not done again. An option that is not given leaves what is deployed as it is.
     """
     from gradmux.infra.aws.account import account_errors
+    from gradmux.infra.aws.deploying import read_requirements, rights
     from gradmux.infra.aws.settings import Architecture, Builder
     from gradmux.infra.aws.wishes import Wishes
 
@@ -101,69 +101,32 @@ def deploy_command(
             log_days=log_days,
             keep_days=keep_days,
             builder=Builder(builder),
-            requirements=_read(requirements),
+            requirements=read_requirements(requirements),
             bucket=bucket,
             role=role,
             image=image,
             kms_key=kms_key,
         )
-        wishes.check()
-        _print_policies(wishes) if policies else _deploy(settings, wishes, dry_run=dry_run, sure=yes)
-
-
-def _read(requirements: Path | None) -> str | None:
-    if requirements is None:
-        return None
-    try:
-        return requirements.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{requirements}: cannot be read: {error}") from error
-
-
-def _print_policies(wanted: Wishes) -> None:
-    """Always JSON: that is what IAM takes. Where there are no credentials yet, placeholders stand for what they say."""
-    from gradmux.infra.aws.account import open_account
-    from gradmux.infra.aws.errors import AwsError
-    from gradmux.infra.aws.names import Account, Names
-    from gradmux.infra.aws.observe import find_account
-    from gradmux.infra.aws.template import policies
-
-    door = open_account()
-    try:
-        account = find_account(door)
-    except AwsError as error:
-        account = Account("<account>", door.region or "<region>")
-        warn(f"{error}; put in what <account>{'' if door.region else ' and <region>'} stand for")
-    names = Names(wanted.name, account)
-    print_json(policies(names, wanted.bucket or names.bucket, wanted.kms_key or ""))
+        if policies:  # always JSON: that is what IAM takes
+            told, warning = rights(wishes)
+            warn(warning)
+            print_json(told)
+        else:
+            _deploy(settings, wishes, dry_run=dry_run, sure=yes)
 
 
 def _deploy(settings: Settings, wishes: Wishes, *, dry_run: bool, sure: bool) -> None:
     from gradmux.cli.plans import print_plan, step_lines
-    from gradmux.infra.aws.account import open_account
-    from gradmux.infra.aws.direct_plan import plan_direct
-    from gradmux.infra.aws.docker import DockerCli
-    from gradmux.infra.aws.execute import Executor
-    from gradmux.infra.aws.image import image_source
-    from gradmux.infra.aws.observe import observe
-    from gradmux.infra.aws.stack_plan import plan_stack
+    from gradmux.infra.aws.deploying import Deployment
 
-    door, docker = open_account(), DockerCli()
-    observed = observe(door, wishes.name, wishes.bucket)
-    wanted = wishes.settled(observed)
-    source = image_source(wanted.architecture, wanted.requirements)
-    make = plan_stack if wanted.role is None else plan_direct
-    plan = make(wanted, observed, source, docker.architecture())
-    result = _result(wanted, observed)
+    deployment = Deployment.planned(wishes)
+    plan = deployment.plan
     if dry_run:
-        print_json({**plan.to_json(), **result}) if settings.json else print_plan(plan, "The plan:")
+        print_json(deployment.to_dict()) if settings.json else print_plan(plan, "The plan:")
         return
     _ask(settings, plan, sure=sure)
-    Executor(door, step_lines(settings, plan), docker, source).run(plan, wanted.name)
-    if settings.json:
-        print_json({**plan.to_json(), **result})
-    else:
-        _tell(settings, result, changed=bool(plan.steps))
+    deployment.carry_out(step_lines(settings, plan))
+    print_json(deployment.to_dict()) if settings.json else _tell(settings, deployment)
 
 
 def _ask(settings: Settings, plan: Plan, *, sure: bool) -> None:
@@ -180,22 +143,11 @@ def _ask(settings: Settings, plan: Plan, *, sure: bool) -> None:
         raise ConfigError("nothing was changed")
 
 
-def _result(wanted: DeploySettings, observed: Observed) -> dict[str, Any]:
-    """What a job file needs to know."""
-    names, stack = observed.names, observed.stack
-    used = stack.parameters.get("BucketName") if stack else None
-    return {
-        "function": names.function,
-        "bucket": used or wanted.bucket or names.bucket,
-        "region": names.account.region,
-        "account": names.account.id,
-    }
-
-
-def _tell(settings: Settings, result: dict[str, Any], *, changed: bool) -> None:
-    stderr(settings).print("Deployed." if changed else "Nothing to do: everything is as wanted.")
+def _tell(settings: Settings, deployment: Deployment) -> None:
+    stderr(settings).print("Deployed." if deployment.plan.steps else "Nothing to do: everything is as wanted.")
     console = stdout()
     console.print("Put this into your job files, and look with `gradmux doctor JOB.toml` whether all is well:\n")
     console.print('[cluster]\nbackend = "aws"')
+    assert deployment.cluster is not None
     for key in ("function", "bucket"):
-        console.print(f'{key} = "{result[key]}"')
+        console.print(f'{key} = "{deployment.cluster[key]}"')

@@ -19,16 +19,14 @@ def destroy_command(settings: Settings, name: str, delete_data: bool, dry_run: b
     Only what `deploy` made is touched: never a role, bucket or function of your own.
     """
     from gradmux.cli.plans import print_plan, step_lines
-    from gradmux.infra.aws.account import account_errors, open_account
-    from gradmux.infra.aws.destroy_plan import plan_destroy
-    from gradmux.infra.aws.execute import Executor
-    from gradmux.infra.aws.observe import observe
+    from gradmux.infra.aws.account import account_errors
+    from gradmux.infra.aws.deploying import Deployment
 
     with account_errors():
-        door = open_account()
-        plan = plan_destroy(observe(door, name), delete_data=delete_data)
+        removal = Deployment.removal(name, delete_data=delete_data)
+        plan = removal.plan
         if not dry_run:
-            Executor(door, step_lines(settings, plan)).run(plan, name)
+            removal.carry_out(step_lines(settings, plan))
     if settings.json:
         print_json(plan.to_json())
     elif dry_run:
