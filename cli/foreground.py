@@ -5,6 +5,7 @@ Knows no command: `submit` and `resume` both end here. Read next: `orchestrator/
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -24,32 +25,21 @@ def run_here(settings: Settings, prepared: Prepared, paths: RunPaths, epoch: int
     Raises: what ends a run (`gradmux.orchestrator.errors`).
     """
     from gradmux.cli.progress import run_progress
-    from gradmux.orchestrator.backends import open_place
     from gradmux.orchestrator.errors import Diverged, RunStopped
-    from gradmux.orchestrator.runs.life import living
-    from gradmux.orchestrator.runs.rows import describe
-    from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
-    from gradmux.orchestrator.runs.train import run_life
+    from gradmux.orchestrator.runs.train import run_watched
 
-    config, console, stop = prepared.config, stderr(settings), Stop()
-    with living(paths, epoch) as life, open_place(config, life.epoch) as place:
-        console.print(f"{paths.run}: {place.describe()}")
-        console.print(f"data: {describe(prepared.train, prepared.eval)}", highlight=False)
-        with (
-            run_progress(console, config.scheme.name, prepared.plan.jobs) as on_step,
-            stop_on_signals(stop, console.print),
-        ):
-            try:
-                return run_life(prepared, place, paths, life, on_step, stop, console.print).run
-            except Diverged:
-                raise  # it would diverge again
-            except RunStopped as stopped:
-                going_on = f"`gradmux resume {paths.run}`"
-                console.print(f"{paths.run} can go on: {going_on}")
-                if console.quiet and going_on[:-1] not in str(stopped):
-                    line, newline, stack = str(stopped).partition("\n")
-                    stopped.args = (f"{line}; {going_on} goes on{newline}{stack}",)  # all that is said
-                raise
-            except KeyboardInterrupt:
-                click.echo(f"{paths.run} was left at once: `gradmux resume {paths.run}` goes on", err=True)
-                raise
+    console = stderr(settings)
+    try:
+        return run_watched(prepared, paths, partial(run_progress, console), console.print, epoch).run
+    except Diverged:
+        raise  # it would diverge again
+    except RunStopped as stopped:
+        going_on = f"`gradmux resume {paths.run}`"
+        console.print(f"{paths.run} can go on: {going_on}")
+        if console.quiet and going_on[:-1] not in str(stopped):
+            line, newline, stack = str(stopped).partition("\n")
+            stopped.args = (f"{line}; {going_on} goes on{newline}{stack}",)  # all that is said
+        raise
+    except KeyboardInterrupt:
+        click.echo(f"{paths.run} was left at once: `gradmux resume {paths.run}` goes on", err=True)
+        raise

@@ -15,9 +15,9 @@ from typing import TextIO, cast
 import click
 
 from gradmux.cli.options import HELP, Settings, common_options
-from gradmux.cli.output import Lasting, report_error
-from gradmux.cli.streams import Checked, fill_standard_streams, spell_otherwise
+from gradmux.cli.output import report_error
 from gradmux.orchestrator.errors import GradmuxError, SchemeFault
+from gradmux.orchestrator.streams import Checked, Lasting, fill_standard_streams, spell_otherwise
 
 COMMANDS = (
     "demo",

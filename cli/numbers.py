@@ -40,14 +40,3 @@ class HourUsd(click.ParamType[float]):
         if not usd >= 0:
             self.fail(f"{value!r} is no amount of dollars: give a number from 0 on, or inf.", param, ctx)
         return usd
-
-
-def waiting_usd(hour_usd: float | None, objective: str | None) -> float:
-    """V, by --hour-usd or by --objective: `time` is inf, `cost` is 0. Raises: UsageError when both are given."""
-    from gradmux.orchestrator.schemes.worth import HOUR_USD
-
-    if objective is None:
-        return HOUR_USD if hour_usd is None else hour_usd
-    if hour_usd is not None:
-        raise click.UsageError(f"--objective {objective} says what an hour is worth: leave out --hour-usd")
-    return math.inf if objective == "time" else 0.0

@@ -14,32 +14,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from gradmux.cli.options import Settings
-from gradmux.cli.streams import OutputLost
+from gradmux.orchestrator.streams import OutputLost
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 PIPE_WIDTH = 140
-
-
-class Lasting:
-    """A stream whose reader may leave: when the terminal is closed, the command goes on, and what it says is lost."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            return self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def print_json(document: Any) -> None:

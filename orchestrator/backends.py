@@ -315,6 +315,17 @@ def open_place(job: JobConfig, life: int = 0) -> AbstractContextManager[Place]:
     return find_backend(job.cluster.backend).open(job, life)
 
 
+def with_faults(job: JobConfig, rates: Mapping[str, float]) -> JobConfig:
+    """The job with these kinds of faults added, if any. Raises: ConfigError where its backend injects none."""
+    if not rates:
+        return job
+    backend = find_backend(job.cluster.backend)
+    if not isinstance(backend, InjectsFaults):
+        others = " or ".join(repr(each.name) for each in installed_backends() if isinstance(each, InjectsFaults))
+        raise ConfigError(f"--faults are an emulator's: they need cluster.backend = {others}, not {backend.name!r}")
+    return backend.with_faults(job, rates)
+
+
 def require_limits(job: JobConfig, backend: Backend) -> None:
     """Whether the job asks for no more than its backend can take. Raises: ConfigError, one line per mistake."""
     cluster, most = job.cluster, backend.limits

@@ -1,6 +1,6 @@
 """One line of `gradmux doctor`: what was looked at, how it is, what to do.
 
-Pure. Made by backends (`Backend.examine`) and `estimate/doctor.py`.
+Pure. Made by backends (`Backend.examine`) and `doctor.py`.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_every_member_of_a_backend_is_in_the_page() -> None:
 def test_the_command_line_only_parses_and_prints() -> None:
     """No more than this, and neither torch nor AWS's clients by name (an import contract holds that, too)."""
     files = sorted((PROJECT / "cli").rglob("*.py"))
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) < 2900
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) < 2600
     heavy = re.compile(r"^\s*(?:import|from) (?:torch|boto3|botocore|obstore)\b", re.MULTILINE)
     assert [path.name for path in files if heavy.search(path.read_text(encoding="utf-8"))] == []
 

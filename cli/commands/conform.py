@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import print_json, stdout
 from gradmux.orchestrator.errors import ConfigError, PreflightError
-
-if TYPE_CHECKING:
-    from gradmux.infra.aws.conform import Place
 
 
 @command("conform", example="gradmux conform --local")
@@ -41,43 +36,21 @@ def conform_command(
     Takes minutes and costs cents. Without --function S3 alone is tried, without --bucket Lambda alone. Exit code 0
     where all is as assumed, else 3.
     """
-    from gradmux.infra.aws.conform import State, conform, document
-    from gradmux.infra.aws.conform.report import line
+    from gradmux.infra.aws.conform import Place, State, conform, document
+    from gradmux.infra.aws.conform.report import line, write
+    from gradmux.infra.local.examine import emulated
 
     if not (local or function or bucket):
         raise ConfigError("say what to try: --function, --bucket, both, or --local")
     results = []
-    with _place(local, function, bucket, lambda_url, s3_url) as place:
+    with emulated() if local else nullcontext(Place.of_user(function, bucket, lambda_url, s3_url)) as place:
         for result in conform(place):
             results.append(result)
             if not settings.json:
                 stdout().print(line(result), soft_wrap=True)
         told = document(place, results)
     if report is not None:
-        _write(report, told)
+        write(told, report)
     if settings.json:
         print_json(told)
     ctx.exit(PreflightError.exit_code if any(result.state is State.DIFFERS for result in results) else 0)
-
-
-@contextmanager
-def _place(local: bool, function: str, bucket: str, lambda_url: str | None, s3_url: str | None) -> Iterator[Place]:
-    from gradmux.infra.aws.conform import Place
-    from gradmux.orchestrator.aws import new_session
-
-    if not local:
-        yield Place(new_session(), lambda_url, s3_url, function, bucket)
-        return
-    from gradmux.infra.local.examine import emulated
-
-    with emulated() as (session, started, name, made):
-        yield Place(session, started.lambda_endpoint, started.s3_endpoint, name, made)
-
-
-def _write(report: Path, told: object) -> None:
-    import orjson
-
-    try:
-        report.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
-    except OSError as error:
-        raise ConfigError(f"{report}: cannot be written: {error.strerror}") from error

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, set_up_logging, stderr, stdout
-
-if TYPE_CHECKING:
-    from gradmux.orchestrator.training.data import Dataset
 
 declares = click.option(
     "--set",
@@ -35,10 +32,11 @@ def data_command() -> None:
 def show(settings: Settings, source: str, overrides: Sequence[str]) -> None:
     """Tell rows, columns, types and classes of SOURCE, and which columns were taken: built-in, a file (.npz, .npy,
     .parquet, .csv), a folder, or s3://bucket/prefix."""
+    from gradmux.orchestrator.runs.rows import load_source
     from gradmux.orchestrator.training.placing import described
 
     set_up_logging(settings)
-    document = described(source, _load(source, overrides))
+    document = described(source, load_source(source, overrides))
     print_json(document) if settings.json else _tell(document)
 
 
@@ -55,12 +53,13 @@ def put(settings: Settings, source: str, destination: str, overrides: Sequence[s
     already is not written again.
     """
     from gradmux.cli.progress import counting
+    from gradmux.orchestrator.runs.rows import load_source
     from gradmux.orchestrator.store import open_bucket
     from gradmux.orchestrator.training.placing import described, place, require_place
 
     set_up_logging(settings)
     require_place(destination)
-    dataset = _load(source, overrides, dtype)
+    dataset = load_source(source, overrides, dtype)
     with counting(stderr(settings), "rows", dataset.rows) as told:
         place(dataset, destination, open_bucket, told)
     document = {**described(source, dataset), "destination": destination}
@@ -69,16 +68,6 @@ def put(settings: Settings, source: str, destination: str, overrides: Sequence[s
 
 data_command.add_command(show)
 data_command.add_command(put)
-
-
-def _load(source: str, overrides: Sequence[str], dtype: str = "float32") -> Dataset:
-    from gradmux.orchestrator.job_file import parse_data
-    from gradmux.orchestrator.runs.rows import declared
-    from gradmux.orchestrator.store import open_bucket
-    from gradmux.orchestrator.training.data import load_dataset
-
-    section = parse_data(source, overrides)
-    return load_dataset(source, open_bucket, dtype=dtype, declared=declared(section))
 
 
 def _tell(document: dict[str, Any]) -> None:

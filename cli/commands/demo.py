@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 import click
 
 from gradmux.cli.options import FAULTS_HELP, Settings, command, pass_settings
 from gradmux.cli.output import print_json, set_up_logging, stderr, stdout
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from gradmux.orchestrator.demo.contest import Contest, Size
 
 
 @command("demo", example="gradmux demo --json > demo.json")
@@ -25,24 +20,10 @@ def demo_command(settings: Settings, quick: bool, faults: str) -> None:
     console.print("Importing PyTorch and preparing scikit-learn's handwritten digits")
     from gradmux.cli import demo_tables as tables
     from gradmux.cli.arguments import parse_faults
+    from gradmux.cli.progress import run_progress
     from gradmux.orchestrator.demo import contest
 
     set_up_logging(settings)
-    held = _hold(settings, contest.QUICK if quick else contest.FULL, parse_faults(faults), console)
+    size = contest.QUICK if quick else contest.FULL
+    held = contest.run(size, parse_faults(faults), settings.home, partial(run_progress, console), console.print)
     print_json(held.to_dict()) if settings.json else tables.tell(held, stdout())
-
-
-def _hold(settings: Settings, size: Size, faults: dict[str, float], console: Console) -> Contest:
-    from gradmux.cli.progress import run_progress
-    from gradmux.orchestrator.backends import open_place
-    from gradmux.orchestrator.demo import contest
-    from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
-
-    jobs = contest.prepare(size, faults)
-    pace = f"Lambda-like delays, {1 / size.time_scale:g} times as fast as life"
-    console.print(f"Starting the emulator and {size.workers} workers ({pace}), then warming them up")
-    stop = Stop()
-    with open_place(jobs[0][1].config) as place, stop_on_signals(stop, console.print):
-        return contest.hold(
-            jobs, size, place, settings.home, lambda label, total: run_progress(console, label, total), stop
-        )

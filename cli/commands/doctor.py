@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from gradmux.orchestrator.findings import Finding
 
 SIGNS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
-SERVICE = "local"
 
 
 @command("doctor", example="gradmux doctor job.toml")
@@ -48,36 +46,24 @@ def doctor_command(
     Calls the function twice, and puts a small object into the bucket, which is deleted again. Exit code 0 when a job
     can run, 4 when only the account's limits are in its way, else 3.
     """
-    from gradmux.orchestrator.backends import Examination, find_backend
-    from gradmux.orchestrator.compare import compared
+    from gradmux.orchestrator.doctor import examined
     from gradmux.orchestrator.findings import exit_code
-    from gradmux.orchestrator.job_file import load_job
 
-    findings: list[Finding] = []
-    config, worker_mb = None, None
-    if job is not None:
-        config = load_job(job)
-        from gradmux.orchestrator.estimate.doctor import look_at_job
-
-        findings, worker_mb = look_at_job(job, config)
-    wanted = find_backend(SERVICE if local else backend or ("aws" if config is None else config.cluster.backend))
-    _show(settings, findings)
-    named = {"name": name, **{key: value for key, value in (("function", function), ("bucket", bucket)) if value}}
-    examination = Examination(settings.home, config, worker_mb, workers, local, named)
-    for finding in compared(job, config, findings) if compare else wanted.examine(examination):
+    findings = []
+    named = {"name": name, "function": function, "bucket": bucket}
+    for finding in examined(
+        settings.home, job, backend=backend, local=local, workers=workers, named=named, compare=compare
+    ):
         findings.append(finding)
-        _show(settings, [finding])
+        if not settings.json:
+            _show(finding)
     code = exit_code(findings)
     if settings.json:
         print_json({"findings": findings, "exit_code": code})
     ctx.exit(code)
 
 
-def _show(settings: Settings, findings: Iterable[Finding]) -> None:
-    """Each finding as soon as it is made."""
-    if settings.json:
-        return
-    for finding in findings:
-        stdout().print(f"{SIGNS[finding.level]} {finding.check}: {finding.says}", soft_wrap=True)
-        if finding.do:
-            stdout().print(f"        -> {finding.do}", soft_wrap=True)
+def _show(finding: Finding) -> None:
+    stdout().print(f"{SIGNS[finding.level]} {finding.check}: {finding.says}", soft_wrap=True)
+    if finding.do:
+        stdout().print(f"        -> {finding.do}", soft_wrap=True)

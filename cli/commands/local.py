@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gradmux.cli.numbers import FiniteFloat
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stdout
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.group("local")

@@ -40,36 +40,27 @@ def probe_command(
 
     The profile holds delays at the smallest load, and the slope with which they grow; `gradmux tune` reads it.
     """
-    from gradmux.orchestrator.backends import open_place
     from gradmux.orchestrator.delays.formats import profile_path, save_profile
-    from gradmux.orchestrator.delays.probe import ProbePlan
     from gradmux.orchestrator.job_file import load_job
     from gradmux.orchestrator.materials import Materials
     from gradmux.orchestrator.runs.prepare import prepare_job
-    from gradmux.orchestrator.runs.probe import run_probe
+    from gradmux.orchestrator.runs.probe import plan_probe, probe_job
     from gradmux.orchestrator.store import open_bucket
 
     set_up_logging(settings)
     profile_path(out)  # calls cost money: a mistake in it is told before them
-    config = load_job(job, overrides)
-    prepared = prepare_job(config, Materials(), job.parent, open_bucket)
-    count = workers or prepared.scheme().workers
-    if count > config.cluster.concurrency:
-        raise ConfigError(f"--workers {count} do not fit cluster.concurrency = {config.cluster.concurrency}")
-    plan = ProbePlan(count, _loads(loads, count), rounds, config.cluster.timeout_s)
-    with open_place(prepared.config) as place:
-        console = stderr(settings)
-        console.print(place.describe())
-        with console.status("measuring") as status:
-            of = rounds * len(plan.loads)
-            found = run_probe(prepared, place, plan, lambda done: status.update(f"measuring: round {done} of {of}"))
-    save_profile(found.profile(config.name), out)
+    prepared = prepare_job(load_job(job, overrides), Materials(), job.parent, open_bucket)
+    plan, console = plan_probe(prepared, _loads(loads), rounds, workers), stderr(settings)
+    of = rounds * len(plan.loads)
+    with console.status("measuring") as status:
+        found = probe_job(prepared, plan, lambda done: status.update(f"measuring: round {done} of {of}"), console.print)
+    save_profile(found.profile(prepared.config.name), out)
     print_json({"profile": str(out), **found.to_dict()}) if settings.json else _show(found, out)
 
 
-def _loads(text: str | None, workers: int) -> tuple[float, ...]:
+def _loads(text: str | None) -> tuple[float, ...] | None:
     if text is None:
-        return tuple(sorted({min(1.0, share / workers) for share in (1, 4, 16)}))
+        return None
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:

@@ -18,13 +18,11 @@ def replay_command(settings: Settings, run: str) -> None:
 
     All of its lives, and the segments of a run under `auto`. Nothing is invoked and no model is trained.
     """
-    from gradmux.orchestrator.record import read_record
-    from gradmux.orchestrator.runs.keep import read_job
     from gradmux.orchestrator.runs.paths import find_run
-    from gradmux.orchestrator.runs.replay import replay
+    from gradmux.orchestrator.runs.replay import replay_run
 
     paths = find_run(settings.home, run)
-    told = replay(read_job(paths), read_record(paths.record) if paths.record.exists() else ())
+    told = replay_run(paths)
     if settings.json:
         print_json({"run": paths.run, "same": told.difference is None, **asdict(told)})
     elif told.difference is not None:

@@ -43,28 +43,16 @@ def resume_command(
     from gradmux.cli.output import warn
     from gradmux.cli.results import tell_result
     from gradmux.orchestrator.runs.detach import run_detached
-    from gradmux.orchestrator.runs.lock import busy, is_held
-    from gradmux.orchestrator.runs.mirror import bring_from_s3
-    from gradmux.orchestrator.runs.ownership import distrust, files_of_run
-    from gradmux.orchestrator.runs.paths import find_run
+    from gradmux.orchestrator.runs.resuming import find_again, take_up
     from gradmux.orchestrator.runs.status import read_result
 
     set_up_logging(settings)
-    paths = (
-        bring_from_s3(run, settings.home) if run.startswith("s3://") else find_run(settings.home, run, as_it_is=True)
-    )
+    paths = find_again(run, settings.home)
     if paths.result.exists():
         stderr(settings).print(f"{paths.run} is done already; this is what it came to")
         tell_result(settings, read_result(paths))
         return
-    if is_held(paths.lock):
-        raise busy(paths.run)  # before the job is prepared once more, which takes seconds
-    if max_cost_usd is not None or deadline_s is not None:
-        from gradmux.orchestrator.runs.keep import set_limits
-
-        set_limits(paths, max_cost_usd, deadline_s)
-    warn(_stranger(run) or distrust(files_of_run(paths)))
-    find_run(settings.home, str(paths.folder))  # from here on it is its owner's alone
+    warn(take_up(run, paths, max_cost_usd, deadline_s))
     if detach:
         started = run_detached(paths)
         print_json(started.to_dict()) if settings.json else click.echo(started.describe())
@@ -73,9 +61,3 @@ def resume_command(
     from gradmux.orchestrator.runs.keep import prepare_again
 
     tell_result(settings, run_here(settings, prepare_again(paths), paths, epoch).to_dict())
-
-
-def _stranger(run: str) -> str:
-    """Why a run that is brought from a bucket may be somebody else's; empty for any other."""
-    url = run.startswith("s3://")
-    return f"the functions of {run} come from that bucket and run with your credentials: is it your run?" if url else ""

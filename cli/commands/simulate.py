@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradmux.cli.closing import closing_options
-from gradmux.cli.numbers import FiniteFloat, HourUsd, waiting_usd
+from gradmux.cli.numbers import FiniteFloat, HourUsd
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
@@ -65,6 +65,7 @@ def simulate_command(
     from gradmux.orchestrator.policies import limits_of, usual_concurrency, wait_policy
     from gradmux.orchestrator.prices import PRICES, worth_of
     from gradmux.orchestrator.schemes import registry
+    from gradmux.orchestrator.schemes.worth import waiting_usd
     from gradmux.orchestrator.simulate import SimulationOptions, simulate
 
     auto = scheme == "auto"
@@ -84,7 +85,7 @@ def simulate_command(
         workers=workers,
         passes=passes,
         seed=seed,
-        worth=worth_of(PRICES, WORKER_MB, waiting_usd(hour_usd, None)),
+        worth=worth_of(PRICES, WORKER_MB, waiting_usd(hour_usd)),
     )
     if auto:
         _play_auto(settings, found.delays_s, options)

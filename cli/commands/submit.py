@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +14,6 @@ from gradmux.cli.results import tell_result
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.runs.detach import run_detached
 from gradmux.orchestrator.runs.ownership import distrust, files_of_job
-
-if TYPE_CHECKING:
-    from gradmux.orchestrator.config import JobConfig
 
 
 def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -70,28 +66,27 @@ def submit_command(
     The cost that --dry-run tells is an estimate: one share of each model is computed here, and the job is played in the
     simulator, so that late and redundant work is counted. It says what it rests on; prices are those of `gradmux cost`.
     """
+    from gradmux.orchestrator.backends import with_faults
     from gradmux.orchestrator.job_file import load_job
 
     set_up_logging(settings)
     if delays is not None and not dry_run:
         raise ConfigError("--delays says what an estimate rests on: it needs --dry-run")
     waiting = () if hour_usd is None else (f"cluster.hour_usd={hour_usd!r}",)
-    config = _with_faults(load_job(job, (*overrides, *waiting)), faults)
+    config = with_faults(load_job(job, (*overrides, *waiting)), parse_faults(faults))
     warn(distrust(files_of_job(job, config)))  # what is in them runs from here on
 
+    # What is wrong with the file has been told; from here on torch is imported, which takes seconds.
     from gradmux.cli.foreground import run_here
-    from gradmux.orchestrator.backends import find_backend
     from gradmux.orchestrator.materials import Materials
-    from gradmux.orchestrator.prices import PRICES, load_prices
+    from gradmux.orchestrator.prices import PRICES
     from gradmux.orchestrator.runs.keep import keep_job, nothing_left_of_refused
-    from gradmux.orchestrator.runs.paths import prices_file
-    from gradmux.orchestrator.runs.prepare import (
-        prepare_job,  # imports torch: what is wrong with the file is told before
-    )
+    from gradmux.orchestrator.runs.prepare import prepare_job
+    from gradmux.orchestrator.runs.tariff import prices_at
     from gradmux.orchestrator.store import open_bucket
 
     counted = dry_run or config.cluster.max_cost_usd is not None
-    prices = load_prices(prices_file(settings.home), find_backend(config.cluster.backend).prices) if counted else PRICES
+    prices = prices_at(settings.home, config.cluster) if counted else PRICES
     prepared = prepare_job(config, Materials(), job.parent, open_bucket)
     if dry_run:
         from gradmux.cli.dry_run import tell_plan
@@ -107,15 +102,3 @@ def submit_command(
     with nothing_left_of_refused(paths):
         result = run_here(settings, prepared, paths)
     tell_result(settings, result.to_dict())
-
-
-def _with_faults(config: JobConfig, faults: str) -> JobConfig:
-    if not faults:
-        return config
-    from gradmux.orchestrator.backends import InjectsFaults, find_backend, installed_backends
-
-    backend = find_backend(config.cluster.backend)
-    if not isinstance(backend, InjectsFaults):
-        others = " or ".join(repr(each.name) for each in installed_backends() if isinstance(each, InjectsFaults))
-        raise ConfigError(f"--faults are an emulator's: they need cluster.backend = {others}, not {backend.name!r}")
-    return backend.with_faults(config, parse_faults(faults))

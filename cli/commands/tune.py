@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from gradmux.cli.closing import closing_options
-from gradmux.cli.numbers import FiniteFloat, HourUsd, waiting_usd
+from gradmux.cli.numbers import FiniteFloat, HourUsd
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stderr, stdout, table
 from gradmux.orchestrator.errors import ConfigError
@@ -78,6 +78,7 @@ def tune_command(
     """Search schemes, parameters and numbers of workers over PROFILE (a file, or a generator's name)."""
     from gradmux.orchestrator.delays.find import GENERATED_WORKERS, find_profile
     from gradmux.orchestrator.prices import PRICES, load_prices
+    from gradmux.orchestrator.schemes.worth import waiting_usd
     from gradmux.orchestrator.tune import SCHEMES, TuneOptions, tune
 
     list_prices = PRICES if prices is None else load_prices(prices)

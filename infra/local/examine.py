@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import botocore.session
-
 from gradmux.infra.aws.account import account_errors
+from gradmux.infra.aws.conform import Place
 from gradmux.infra.aws.doctor import Needs, examine_account
 from gradmux.infra.aws.door import BotoDoor, Door
 from gradmux.infra.closed_session import closed_session
@@ -48,10 +47,10 @@ def _closed_door(started: Started) -> Door:
 
 
 @contextmanager
-def emulated() -> Iterator[tuple[botocore.session.Session, Started, str, str]]:
-    """An emulator of one's own: a session that knows nothing else, where it is, its function and its bucket."""
+def emulated() -> Iterator[Place]:
+    """An emulator of one's own, as `gradmux conform` looks at it: its session knows nothing else."""
     with emulator_errors(), Emulator(EmulatorConfig(warm=1)) as emulator:
         started = emulator.started
         _closed_door(started)
         session = closed_session(REGION, started.secret.access_key, started.secret.secret_key)
-        yield session, started, emulator.config.function, BUCKET
+        yield Place(session, started.lambda_endpoint, started.s3_endpoint, emulator.config.function, BUCKET)

@@ -6,23 +6,21 @@ Every number comes from the runs themselves; nothing is taken from elsewhere. Re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradmux.orchestrator.backends import Place
+from gradmux.orchestrator.backends import Place, open_place
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.reference import Reference
 from gradmux.orchestrator.results import RunResult, Trained
 from gradmux.orchestrator.runs.keep import keep_job
-from gradmux.orchestrator.runs.player import OnStep
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
-from gradmux.orchestrator.runs.stopping import Stop
-from gradmux.orchestrator.runs.train import run_job
+from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
+from gradmux.orchestrator.runs.train import Watch, run_job
 
 MODELS = (
     {"name": "mlp-32", "factory": "gradmux.orchestrator.demo.models:mlp", "args": {"hidden": 32}},
@@ -142,16 +140,21 @@ class Contest:
         }
 
 
-Watch = Callable[[str, int], AbstractContextManager[OnStep]]
-"""(label, gradients) -> something that shows progress while it is open"""
-
-
 def prepare(size: Size, faults: Mapping[str, float]) -> list[tuple[Contestant, Prepared]]:
     """Every job of the comparison, checked."""
     return [
         (contestant, prepare_job(job_config(size, contestant.scheme, faults), Materials(), Path.cwd(), _no_bucket))
         for contestant in contestants(size)
     ]
+
+
+def run(size: Size, faults: Mapping[str, float], home: Path, watch: Watch, tell: Callable[[str], None]) -> Contest:
+    """The whole comparison on an emulator of its own; signals ask it to end. Raises: what ends a run."""
+    jobs, stop = prepare(size, faults), Stop()
+    pace = f"Lambda-like delays, {1 / size.time_scale:g} times as fast as life"
+    tell(f"Starting the emulator and {size.workers} workers ({pace}), then warming them up")
+    with open_place(jobs[0][1].config) as place, stop_on_signals(stop, tell):
+        return hold(jobs, size, place, home, watch, stop)
 
 
 def hold(

@@ -2,6 +2,7 @@
 
     prepare.py         everything about a job that can be wrong, found before any worker is invoked
     keep.py            the job in a folder of its own, and out of it again
+    resuming.py        a run that is to go on: found or brought, its limits, whose code it is
     train.py           from a job to trained models: prepared, kept, played in a place that its backend opens, finished
     assemble.py        the parts of one life; workers.py its workers, aggregation.py where gradients are summed
     player.py          one life, as one loop or segment by segment; play.py a loop to its end, whatever that is

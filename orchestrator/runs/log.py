@@ -1,4 +1,4 @@
-"""The log of a run: what our loggers say while it runs, in a file of its folder.
+"""The log of a run: what our loggers say while it runs, in a file of its folder, written and read.
 
 A log that cannot be written (a full disk) is given up silently: the record, not the log, is the truth.
 Read next: `keeper.py`.
@@ -16,6 +16,8 @@ from pathlib import Path
 
 from gradmux.orchestrator.private import private_opener
 from gradmux.orchestrator.record import Header, Line, Recorder, RoundLine
+from gradmux.orchestrator.runs.lock import is_held
+from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.schemes.codes.code import noise_warning
 
 log = logging.getLogger(__name__)
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 TROUBLES_TOLD = 20
 """different ones of a life; the record has them all"""
 LOGGER = "gradmux"
+LOOK_S = 0.2
+"""between two looks at a log that is followed"""
 
 
 class QuietFile(logging.FileHandler):
@@ -93,3 +97,33 @@ class LoggedRecord:
                 self._troubles.add(kind)
                 where = f"round {arrival.round}, worker {arrival.worker}, attempt {arrival.attempt}"
                 log.info("%s %s: %s", where, arrival.outcome.replace("_", " "), arrival.error)
+
+
+def said(paths: RunPaths, *, follow: bool = False) -> Iterator[str]:
+    """The whole lines of a run's log, and with `follow` those that come until nothing runs it any more."""
+    tail, going_on = _Tail(paths.log), True
+    while going_on:
+        going_on = follow and is_held(paths.lock)
+        yield from tail.read()
+        if going_on:
+            time.sleep(LOOK_S)
+
+
+class _Tail:
+    """The whole lines of a file that may still grow, or not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> Iterator[str]:
+        """What is new."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        yield from whole.decode(errors="replace").splitlines()

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gradmux.orchestrator.backends import FleetPlan, Place
+from gradmux.orchestrator.backends import FleetPlan, Place, open_place
 from gradmux.orchestrator.delays.probe import Probe, ProbePlan, probe
+from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan
 from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.store import Keys
@@ -17,8 +18,28 @@ from gradmux.orchestrator.training.data import put_dataset
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire, wire_dtype
 from gradmux.orchestrator.training.trainer import TorchTrainer
 
+USUAL_SHARES = (1, 4, 16)
+"""loads to measure at, in n-ths of a batch"""
 PATIENCE_S = 60.0
 """A measurement waits no longer for workers that are refused."""
+
+
+def plan_probe(prepared: Prepared, loads: tuple[float, ...] | None, rounds: int, workers: int | None) -> ProbePlan:
+    """What to measure of this job; None: its own workers, and loads of 1/n, 4/n and 16/n. Raises: ConfigError."""
+    cluster, count = prepared.config.cluster, workers or prepared.scheme().workers
+    if count > cluster.concurrency:
+        raise ConfigError(f"--workers {count} do not fit cluster.concurrency = {cluster.concurrency}")
+    usual = tuple(sorted({min(1.0, share / count) for share in USUAL_SHARES}))
+    return ProbePlan(count, usual if loads is None else loads, rounds, cluster.timeout_s)
+
+
+def probe_job(
+    prepared: Prepared, plan: ProbePlan, on_round: Callable[[int], None], tell: Callable[[str], None]
+) -> Probe:
+    """Measures at a place that is opened for it; `tell` is called with where that is. Raises: as `run_probe`."""
+    with open_place(prepared.config) as place:
+        tell(place.describe())
+        return run_probe(prepared, place, plan, on_round)
 
 
 def run_probe(prepared: Prepared, place: Place, plan: ProbePlan, on_round: Callable[[int], None]) -> Probe:

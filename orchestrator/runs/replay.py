@@ -23,9 +23,20 @@ from gradmux.orchestrator.loop import Loop
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.policies import Backup, Earliest, Limits, Mu, WaitPolicy
 from gradmux.orchestrator.ports import StepResult
-from gradmux.orchestrator.record import Decoded, EndLine, Header, Line, MemoryRecord, RecordError, RoundLine
+from gradmux.orchestrator.record import (
+    Decoded,
+    EndLine,
+    Header,
+    Line,
+    MemoryRecord,
+    RecordError,
+    RoundLine,
+    read_record,
+)
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.runs.history import DONE, MOST, PASSES, WORTH
+from gradmux.orchestrator.runs.keep import read_job
+from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.prepare import model_plans
 from gradmux.orchestrator.schemes.registry import build_scheme, get
 from gradmux.orchestrator.schemes.scheme import Context, Scheme
@@ -93,6 +104,11 @@ class _Stretch:
     @property
     def rounds(self) -> list[RoundLine]:
         return [line for line in self.lines if isinstance(line, RoundLine)]
+
+
+def replay_run(paths: RunPaths) -> Replayed:
+    """All decisions of a run, anew. Raises: as `replay`, FolderError."""
+    return replay(read_job(paths), read_record(paths.record) if paths.record.exists() else ())
 
 
 def replay(config: JobConfig, lines: Iterable[Line]) -> Replayed:

@@ -5,15 +5,17 @@ Knows neither models nor schemes. Read next: `prepare.py`, which calls it, and d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gradmux.lambda_worker.transforms import Preparation, TransformError
 from gradmux.orchestrator.config import DataConfig, JobConfig
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.job_file import parse_data
 from gradmux.orchestrator.materials import Materials
 from gradmux.orchestrator.ports import Bucket
+from gradmux.orchestrator.store import open_bucket
 from gradmux.orchestrator.training.code import find_code, ship_code
 from gradmux.orchestrator.training.data import Dataset, load_dataset
 from gradmux.orchestrator.training.split import split
@@ -34,6 +36,11 @@ def load_rows(
     elif config.data.validation is not None:
         train, judged = split(train, config.data.validation, config.training.seed)
     return _prepared(train, config, materials), None if judged is None else _prepared(judged, config, None)
+
+
+def load_source(source: str, overrides: Sequence[str], dtype: str = "float32") -> Dataset:
+    """The rows of `source` without a job, with each `key=value` put over the section [data]. Raises: ConfigError."""
+    return load_dataset(source, open_bucket, dtype=dtype, declared=declared(parse_data(source, overrides)))
 
 
 def declared(data: DataConfig) -> Declared:

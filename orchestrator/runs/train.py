@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from gradmux.orchestrator.backends import Place, find_backend, open_place
@@ -32,7 +33,8 @@ from gradmux.orchestrator.runs.paths import RunPaths, default_home
 from gradmux.orchestrator.runs.patience import PatientStore
 from gradmux.orchestrator.runs.player import OnStep, Player
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
-from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.runs.rows import describe
+from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
 from gradmux.orchestrator.store import Keys, open_bucket
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,25 @@ def run_job(
     """
     with living(paths) as life:
         return run_life(prepared, place, paths, life, on_step, stop)
+
+
+Watch = Callable[[str, int], AbstractContextManager[OnStep]]
+"""(label, gradients) -> something that shows progress while it is open"""
+
+
+def run_watched(
+    prepared: Prepared, paths: RunPaths, watch: Watch, tell: Callable[[str], None], epoch: int | None = None
+) -> Trained:
+    """A new life of a run at a place that is opened for it, while people look on; signals ask it to end.
+
+    `epoch`: the life's number, if it has one already. Raises: what ends a run; KeyboardInterrupt at a second Ctrl-C.
+    """
+    config, stop = prepared.config, Stop()
+    with living(paths, epoch) as life, open_place(config, life.epoch) as place:
+        tell(f"{paths.run}: {place.describe()}")
+        tell(f"data: {describe(prepared.train, prepared.eval)}")
+        with watch(config.scheme.name, prepared.plan.jobs) as on_step, stop_on_signals(stop, tell):
+            return run_life(prepared, place, paths, life, on_step, stop, tell)
 
 
 def run_life(

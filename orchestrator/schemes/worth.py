@@ -15,6 +15,8 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmux.orchestrator.errors import ConfigError
+
 HOUR_USD = 10.0
 """V where nothing is said"""
 HOUR_S = 3600.0
@@ -24,6 +26,15 @@ Amount = TypeVar("Amount", float, NDArray[np.float64])
 def value(usd: Amount, seconds: Amount, hour_usd: float) -> Amount:
     """E in dollars; with V = inf the seconds themselves."""
     return seconds if math.isinf(hour_usd) else usd + seconds * (hour_usd / HOUR_S)
+
+
+def waiting_usd(hour_usd: float | None, objective: str | None = None) -> float:
+    """V: as given, or by an objective, where `time` is inf and `cost` is 0. Raises: ConfigError when both are given."""
+    if objective is None:
+        return HOUR_USD if hour_usd is None else hour_usd
+    if hour_usd is not None:
+        raise ConfigError(f"--objective {objective} says what an hour is worth: leave out --hour-usd")
+    return math.inf if objective == "time" else 0.0
 
 
 @dataclass(frozen=True, slots=True)

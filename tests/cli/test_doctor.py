@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmux.orchestrator.estimate.doctor import look_at_job
+from gradmux.orchestrator.doctor import look_at_job
 from gradmux.orchestrator.job_file import load_job
 from gradmux.orchestrator.runs.ownership import distrust
 from tests.cli.conftest import Gradmux, Ran

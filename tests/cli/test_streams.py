@@ -11,7 +11,7 @@ from typing import TextIO, cast
 
 import pytest
 
-from gradmux.cli.streams import PAIRS, Checked, OutputLost, spell_otherwise
+from gradmux.orchestrator.streams import PAIRS, Checked, OutputLost, spell_otherwise
 
 FULL = Path("/dev/full")
 GRADMUX = [sys.executable, "-c", "from gradmux.cli.main import main; main()"]

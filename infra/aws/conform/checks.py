@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 import botocore.session
 
 from gradmux.infra.aws.door import one_line
+from gradmux.orchestrator.aws import new_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,11 @@ class Place:
     """a worker of ours; empty: Lambda is left out"""
     bucket: str
     """empty: S3 is left out"""
+
+    @classmethod
+    def of_user(cls, function: str, bucket: str, lambda_url: str | None = None, s3_url: str | None = None) -> Self:
+        """With the user's own credentials, as AWS's own tools find them."""
+        return cls(new_session(), lambda_url, s3_url, function, bucket)
 
 
 class Differs(Exception):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import orjson
+
 from gradmux.infra.aws.conform.checks import Place, Result, State
+from gradmux.orchestrator.errors import ConfigError
 
 LIBRARIES = ("gradmux", "boto3", "botocore", "obstore", "moto")
 
@@ -37,3 +41,11 @@ def document(place: Place, results: Sequence[Result]) -> dict[str, Any]:
         "checks": [asdict(result) for result in results],
         "differs": [result.name for result in results if result.state is State.DIFFERS],
     }
+
+
+def write(document: Mapping[str, Any], path: Path) -> None:
+    """The document as JSON. Raises: ConfigError when it cannot be written."""
+    try:
+        path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error

@@ -16,8 +16,8 @@ from tests.orchestrator.standin import Asked, Said, page, passed_on, standing_in
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    with emulated() as (session, started, function, bucket):
-        yield Place(session, started.lambda_endpoint, started.s3_endpoint, function, bucket)
+    with emulated() as place:
+        yield place
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,11 @@
-"""Standard output as commands have it: what it cannot encode is spelled otherwise, and a full disk is one line.
+"""A process's standard streams: never closed, spelled otherwise where an encoding falls short, a full disk is one line.
 
-Knows no command. Read next: `output.py`.
+    fill_standard_streams()                      nothing else takes the place of a stream that was closed
+    spell_otherwise(sys.stdout, sys.stderr)      similar characters for those that an encoding does not have
+    Checked(sys.stdout)                          a result that cannot be written is an error, told once
+    Lasting(sys.stderr)                          progress that nobody reads any more is not
+
+Knows no command and prints nothing. `disk.py` is the same for files.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import os
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 from gradmux.orchestrator.errors import GradmuxError
 
@@ -97,3 +102,22 @@ class Checked:
         with suppress(OSError), open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), self._stream.fileno())
         return OutputLost(f"standard output cannot be written: {error.strerror or error}")
+
+
+class Lasting:
+    """A stream whose reader may leave: when the terminal is closed, the command goes on, and what it says is lost."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
