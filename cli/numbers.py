@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+TIMEOUT_HELP = "Seconds until a call without answer is found to have failed, where PROFILE states no delay for it."
+
 
 class FiniteFloat(click.FloatRange):
     """A float from `min` on, if it has one; `nan` and infinities are refused as a value outside the range is."""

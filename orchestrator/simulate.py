@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradmux.orchestrator.delays.dealing import dealt
+from gradmux.orchestrator.delays.failures import Failures
 from gradmux.orchestrator.delays.profile import delay_matrix
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
@@ -53,6 +54,8 @@ class SimulationOptions:
     wait: WaitPolicy = field(default_factory=Earliest)
     limits: Limits = field(default_factory=Limits)
     load: LoadModel = field(default_factory=LoadModel)
+    failures: Failures = field(default_factory=Failures)
+    """when calls without an answer (a delay of inf) are found; `DelayProfile.failures` has what a profile states"""
     workers: int | None = None
     """n; None: as many as the profile has"""
     passes: int | None = None
@@ -127,11 +130,12 @@ class Simulation:
 def simulate(delays_s: FloatArray, scheme: str, params: Params, options: SimulationOptions) -> Simulation:
     """Plays `scheme` over `delays_s` (rounds, columns) seconds.
 
-    An inf is a call that fails. A scheme that learns from the delays gets them dealt anew when they come round again.
+    An inf is a call that fails: it is found when `options.failures` says so, and invoked again within the attempts. A
+    scheme that learns from the delays gets them dealt anew when they come round again.
     Raises: ConfigError for parameters that do not fit the scheme, the models or the concurrency, and for delays that
     are no such matrix; SchemeFault.
     """
-    delays_s = delay_matrix(delays_s)
+    delays_s, failures = delay_matrix(delays_s), options.failures
     workers = options.workers or delays_s.shape[1]
     context = _context(scheme, params, workers, options)
     rehearse_plugin(scheme, params, context)
@@ -142,7 +146,8 @@ def simulate(delays_s: FloatArray, scheme: str, params: Params, options: Simulat
     # An overlapping scheme chooses its own n; `workers` is then how many columns the profile is taken to have.
     if isinstance(built, Following) and not get(scheme).stretches:  # which learn what is late, not where
         delays_s = dealt(delays_s, options.jobs, options.seed)
-    table = DelayTable(delays_s, built.workers, options.seed)
+        failures = failures.dealt(options.jobs, options.seed)
+    table = DelayTable(delays_s, built.workers, options.seed, failures=failures)
     fleet = ProfileFleet(table, options.load)
     record = MemoryRecord()
     rounds = Rounds(built, plan, options.wait, options.limits)

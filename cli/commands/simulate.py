@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gradmux.cli.closing import closing_options
-from gradmux.cli.numbers import FiniteFloat, HourUsd
+from gradmux.cli.numbers import TIMEOUT_HELP, FiniteFloat, HourUsd
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stderr, stdout, table
+from gradmux.orchestrator.delays.failures import TIMEOUT_S
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ WORKER_MB = 2048
 @click.option("--passes", type=click.IntRange(1), help="P, passes of a batch: loads are multiples of 1/P (else any).")
 @click.option("--concurrency", type=click.IntRange(1), help="C, invocations in flight (else 1,000, or the columns).")
 @closing_options()
+@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1), help="Tries per worker and round.")
+@click.option("--timeout-s", default=TIMEOUT_S, show_default=True, type=FiniteFloat(0.001), help=TIMEOUT_HELP)
 @click.option("--slope", "slope_s", type=FiniteFloat(0), help="Seconds per unit of load (else the profile's, or 0).")
 @click.option("--base-load", type=FiniteFloat(0), help="Load that the delays stand for (else the profile's own).")
 @click.option("--load", type=FiniteFloat(0), help="A fixed load instead of the assigned one.")
@@ -50,6 +53,8 @@ def simulate_command(
     passes: int | None,
     concurrency: int | None,
     closing: Closing,
+    attempts: int,
+    timeout_s: float,
     slope_s: float | None,
     base_load: float | None,
     load: float | None,
@@ -80,8 +85,9 @@ def simulate_command(
         jobs=jobs,
         models=models,
         wait=wait_policy(closing),
-        limits=replace(limits_of(closing, concurrency), invoke_idle=invoke_idle),
+        limits=replace(limits_of(closing, concurrency), invoke_idle=invoke_idle, attempts=attempts),
         load=LoadModel(found.slope_s or 0.0 if slope_s is None else slope_s, found.reference_load(base_load), load),
+        failures=found.failures(timeout_s),
         workers=workers,
         passes=passes,
         seed=seed,
@@ -92,14 +98,14 @@ def simulate_command(
         return
     result = simulate(found.delays_s, scheme, params, options)
     print_json(result.to_dict()) if settings.json else _tell(result)
-    for doubt in doubts(found, slope_s) if load is None else ():
+    for doubt in doubts(found, slope_s, timeout_s) if load is None else ():
         stderr(settings).print(f"note: {doubt}")
 
 
 def _play_auto(settings: Settings, delays_s: FloatArray, options: SimulationOptions) -> None:
     from gradmux.orchestrator.auto.simulated import job_of, simulate_auto
 
-    result = simulate_auto(delays_s, job_of(options, delays_s.shape[1]), options.load)
+    result = simulate_auto(delays_s, job_of(options, delays_s.shape[1]), options.load, failures=options.failures)
     if settings.json:
         print_json(result.to_dict())
         return

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from gradmux.cli.closing import closing_options
-from gradmux.cli.numbers import FiniteFloat, HourUsd
+from gradmux.cli.numbers import TIMEOUT_HELP, FiniteFloat, HourUsd
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stderr, stdout, table
+from gradmux.orchestrator.delays.failures import TIMEOUT_S
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ FRONT_SHOWN = 8
 @click.option("--parameters", default=0, show_default=True, type=click.IntRange(0), help="p of a model: what travels.")
 @click.option("--schemes", metavar="NAME,NAME,...", help="Only these (else all that can be tuned).")
 @closing_options()
+@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1), help="Tries per worker and round.")
+@click.option("--timeout-s", default=TIMEOUT_S, show_default=True, type=FiniteFloat(0.001), help=TIMEOUT_HELP)
 @click.option("--memory-mb", default=2048, show_default=True, type=click.IntRange(128, 10240), help="Of a worker.")
 @click.option("--arm", is_flag=True, help="Workers are arm64 functions, which cost less.")
 @click.option(
@@ -68,6 +71,8 @@ def tune_command(
     parameters: int,
     schemes: str | None,
     closing: Closing,
+    attempts: int,
+    timeout_s: float,
     memory_mb: int,
     arm: bool,
     prices: Path | None,
@@ -95,6 +100,8 @@ def tune_command(
         parameters=parameters,
         schemes=SCHEMES if schemes is None else tuple(name.strip() for name in schemes.split(",")),
         closing=closing,
+        attempts=attempts,
+        timeout_s=timeout_s,
         memory_mb=memory_mb,
         prices=list_prices.for_arm() if arm else list_prices,
         resamples=resamples,
@@ -156,7 +163,8 @@ def _figures(result: TuneResult) -> list[tuple[str, str]]:
         )
     if result.cross_validation is not None:
         loss = result.cross_validation.loss
-        told.append(("cross-validation", f"loses {loss:.1%} on rounds that it was not tuned on"))
+        lost = "stops" if loss is None else f"loses {loss:.1%}"
+        told.append(("cross-validation", f"{lost} on rounds that it was not tuned on"))
     return [*result.told(), *told]
 
 

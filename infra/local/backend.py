@@ -101,7 +101,10 @@ class LocalBackend:
         profile = find_profile(section.delays, workers=job.cluster.most_workers, seed=section.seed)
         scale, slope_s = section.time_scale, profile.slope_s or 0.0
         name = section.delays if scale == 1.0 else f"{section.delays} x {scale:g}"
-        return CallDelays(name, How.LONGER, profile.delays_s * scale, slope_s * scale, profile.reference_load())
+        failures = profile.failures(job.cluster.timeout_s).scaled(scale)
+        return CallDelays(
+            name, How.LONGER, profile.delays_s * scale, slope_s * scale, profile.reference_load(), failures
+        )
 
     def pace(self, job: JobConfig) -> Pace:
         """Its workers are processes of this machine."""
@@ -184,10 +187,9 @@ def delay_plan(name: str, *, workers: int, time_scale: float, seed: int) -> Dela
     if name == "none":
         return DelayPlan()
     profile = find_profile(name, workers=workers, seed=seed)
-    if profile.failed.any():
-        raise ConfigError(f"delays {name}: holds failed invocations, which are no delays; inject them as faults")
     return DelayPlan.of(
         profile.delays_s.tolist(),
+        found_s=profile.found_s.tolist() if profile.failed.any() else (),
         slope_s=profile.slope_s or 0.0,
         base_load=profile.reference_load(),
         time_scale=time_scale,

@@ -23,7 +23,9 @@ class DelayPlan:
     """
 
     delays_s: tuple[tuple[float, ...], ...] = ()
-    """seconds, at load `base_load`; one row for each round, one column for each worker"""
+    """seconds, at load `base_load`; one row for each round, one column for each worker; inf: that call fails"""
+    found_s: tuple[tuple[float, ...], ...] = ()
+    """the same shape: seconds until a call that fails does so; inf, or nothing given: at the function's timeout"""
     slope_s: float = 0.0
     """seconds for each unit of load; load 1 is a whole batch"""
     base_load: float = 0.0
@@ -37,8 +39,10 @@ class DelayPlan:
         widths = {len(row) for row in self.delays_s}
         if len(widths) > 1 or 0 in widths:
             raise EmulatorError(f"delays_s must be a matrix with one column or more; its rows have widths {widths}")
-        if not all(math.isfinite(delay) and delay >= 0 for row in self.delays_s for delay in row):
-            raise EmulatorError("delays_s must be finite and not negative: mark failures as faults, not as delays")
+        if not all(delay >= 0 for row in (*self.delays_s, *self.found_s) for delay in row):
+            raise EmulatorError("delays_s and found_s must be numbers that are not negative")
+        if self.found_s and [len(row) for row in self.found_s] != [len(row) for row in self.delays_s]:
+            raise EmulatorError("found_s must have the shape of delays_s")
         if not (math.isfinite(self.time_scale) and self.time_scale > 0):
             raise EmulatorError(f"time_scale must be above 0, got {self.time_scale}")
 
@@ -47,33 +51,53 @@ class DelayPlan:
         cls,
         delays_s: Sequence[Sequence[float]],
         *,
+        found_s: Sequence[Sequence[float]] = (),
         slope_s: float = 0.0,
         base_load: float = 0.0,
         time_scale: float = 1.0,
         seed: int = 0,
     ) -> Self:
-        """A plan from any matrix, numpy's too: delays_s (rounds, workers) in seconds."""
-        rows = tuple(tuple(float(delay) for delay in row) for row in delays_s)
-        return cls(rows, slope_s=slope_s, base_load=base_load, time_scale=time_scale, seed=seed)
+        """A plan from any matrix, numpy's too: delays_s and found_s (rounds, workers) in seconds."""
+        return cls(_rows(delays_s), _rows(found_s), slope_s, base_load, time_scale, seed)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
         """The plan that `dataclasses.asdict` and JSON made of one."""
-        return cls(**{**fields, "delays_s": tuple(tuple(row) for row in fields["delays_s"])})
+        return cls(**{**fields, **{name: _rows(fields[name]) for name in ("delays_s", "found_s")}})
 
     def delay_s(self, round: int, worker: int, attempt: int, load: float) -> float:
-        """Real seconds from acceptance to the earliest answer; 0 when nothing is injected.
+        """Real seconds from acceptance to the earliest answer; 0 when nothing is injected, inf when the call fails.
 
         A repeated attempt (2, 3, ...) gets the delay of another worker, drawn by `seed`: on Lambda it lands elsewhere.
         """
         if not self.delays_s:
             return 0.0
         row = self.delays_s[round % len(self.delays_s)]
-        column = worker % len(row)
-        if attempt > 1 and len(row) > 1:
-            others = len(row) - 1
-            column = (column + 1 + int(uniform(self.seed, "column", round, worker, attempt) * others)) % len(row)
+        column = self._column(round, worker, attempt)
         return max(0.0, row[column] + self.slope_s * (load - self.base_load)) * self.time_scale
+
+    def fails_s(self, round: int, worker: int, attempt: int, timeout_s: float) -> float | None:
+        """Real seconds from acceptance until the call fails, the function's timeout (of emulated seconds) at most.
+
+        None: it does not fail.
+        """
+        place = round % len(self.delays_s) if self.delays_s else 0
+        if not self.delays_s or math.isfinite(self.delays_s[place][self._column(round, worker, attempt)]):
+            return None
+        stated_s = self.found_s[place][self._column(round, worker, attempt)] if self.found_s else math.inf
+        return min(stated_s, timeout_s) * self.time_scale
+
+    def _column(self, round: int, worker: int, attempt: int) -> int:
+        width = len(self.delays_s[round % len(self.delays_s)])
+        column = worker % width
+        if attempt > 1 and width > 1:
+            others = width - 1
+            column = (column + 1 + int(uniform(self.seed, "column", round, worker, attempt) * others)) % width
+        return column
+
+
+def _rows(matrix: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(float(each) for each in row) for row in matrix)
 
 
 NO_DELAYS = DelayPlan()

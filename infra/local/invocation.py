@@ -131,8 +131,13 @@ class Invoker:
         """Runs the handler, then waits outside the slot until the injected delay is over, or the function's timeout.
 
         What the handler puts into S3 must not be there before the delay is over, either: then part of it, or all, comes
-        first. Both are scaled real time. A worker that dies answers at once.
+        first. Both are scaled real time. A worker that dies answers at once. Where the delays say that a call fails,
+        the handler does not run, and the worker dies when they say so.
         """
+        fails_s = self._fails_s(call)
+        if fails_s is not None:
+            await self._until(call.accepted + fails_s)
+            return self._fail(call, sandbox, fails_s)
         delay_s, before_s = self._delay_s(call), self._delay_before_s(call)
         timeout_s = self.config.timeout_s * self.config.delays.time_scale
         too_slow = delay_s > timeout_s or call.fault is FaultKind.TIMEOUT
@@ -152,6 +157,17 @@ class Invoker:
     def _time_out(self, call: Call, sandbox: Sandbox, timeout_s: float) -> Run:
         self._pool.kill(sandbox, Verdict.TIMED_OUT)
         return Run(answers.timed_out(call.request_id, self.config.timeout_s), timeout_s, "timeout")
+
+    def _fails_s(self, call: Call) -> float | None:
+        """When a call whose answer is missing in the delays fails; None: it does not."""
+        at = call.fields
+        return self.config.delays.fails_s(at.round, at.worker, at.attempt, self.config.timeout_s) if at else None
+
+    def _fail(self, call: Call, sandbox: Sandbox, fails_s: float) -> Run:
+        if fails_s >= self.config.timeout_s * self.config.delays.time_scale:
+            return self._time_out(call, sandbox, fails_s)
+        self._pool.kill(sandbox, Verdict.INJECTED)
+        return Run(answers.exited(call.request_id, "injected, as the delays say"), fails_s, "Runtime.ExitError")
 
     def _delay_s(self, call: Call) -> float:
         at = call.fields

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gradmux.orchestrator.closing import Closing
+from gradmux.orchestrator.delays.failures import TIMEOUT_S
 from gradmux.orchestrator.prices import PRICES, Prices
 from gradmux.orchestrator.schemes.worth import HOUR_USD
 
@@ -39,6 +40,10 @@ class AutoJob:
     memory_mb: int = 2048
     parameters: int = 0
     """p of a model, on average: what travels"""
+    attempts: int = 3
+    """tries per worker and round"""
+    timeout_s: float = TIMEOUT_S
+    """seconds that a function may run"""
     passes: int | None = None
     """P, into how many passes every batch is cut; None: not known"""
 

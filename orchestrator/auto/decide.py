@@ -12,13 +12,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from gradmux.orchestrator.auto.choice import AutoJob, Choice, plain
 from gradmux.orchestrator.auto.measured import pooled
 from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.errors import TaskFailed
 from gradmux.orchestrator.evaluate import grids
 from gradmux.orchestrator.schemes.worth import Worth
 from gradmux.orchestrator.tune.fitting import FITS, bill_of, play_fitting
-from gradmux.orchestrator.tune.material import prepare
+from gradmux.orchestrator.tune.material import Material, prepare
 from gradmux.orchestrator.tune.money import worth
 from gradmux.orchestrator.tune.options import FITTING, TuneOptions
 from gradmux.orchestrator.tune.search import batches, rank, try_all
@@ -76,6 +79,9 @@ def decide(job: AutoJob, now: Situation) -> Choice:
         told = f"{before.scheme} took {worth.told(now.took)} a gradient, more than uncoded would"
         return _told(uncoded, told, uncoded)
     best = _best([choice for choice in found.values() if choice.key not in now.given_up], worth)
+    if math.isinf(_predicted(best, worth)):
+        told = f"whatever was tried would stop: all {job.attempts} attempts of a worker would fail in some round"
+        return Choice(before.scheme, before.params, before.workers, told)
     if _gain(best, uncoded, worth) < GAIN:
         return _told(uncoded, f"nothing promises to be {_better(worth)}", uncoded)
     kept = found.get(before.key)
@@ -123,10 +129,19 @@ def candidates(job: AutoJob, now: Situation) -> tuple[dict[Key, Choice], float]:
         params, workers = each.batch.params(column), each.batch.workers
         found.append(Choice(each.batch.scheme, params, workers, "", seconds, predicted_usd=usd))
     if options.max_load is None:
-        run = play_fitting(material, options)
-        seconds, usd = run.total_s / options.jobs, bill_of(run, options) / options.jobs
+        seconds, usd = _fitting(material, options)
         found.append(Choice(FITTING, {}, job.workers, "", seconds, predicted_usd=usd))
-    return {choice.key: choice for choice in found}, float(material.delays_s.max(axis=1).mean())
+    answered_s = np.where(np.isinf(material.delays_s), 0.0, material.delays_s)
+    return {choice.key: choice for choice in found}, float(answered_s.max(axis=1).mean())
+
+
+def _fitting(material: Material, options: TuneOptions) -> tuple[float, float]:
+    """(seconds, dollars) of a gradient under what fits itself; inf when all attempts of a worker would fail."""
+    try:
+        run = play_fitting(material, options)
+    except TaskFailed:
+        return math.inf, math.inf
+    return run.total_s / options.jobs, bill_of(run, options) / options.jobs
 
 
 def _options(job: AutoJob, now: Situation) -> TuneOptions:
@@ -144,6 +159,8 @@ def _options(job: AutoJob, now: Situation) -> TuneOptions:
         memory_mb=job.memory_mb,
         parameters=job.parameters,
         passes=job.passes,
+        attempts=job.attempts,
+        timeout_s=job.timeout_s,
     )
 
 

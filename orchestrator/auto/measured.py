@@ -32,23 +32,28 @@ def measured(lines: Sequence[Line], workers: int, slope_s: float = 0.0, seed: in
     if not len(calls.rounds):
         return None
     load = float(np.median(calls.loads))
-    delays_s = np.maximum(_settled(calls, slope_s, seed) + slope_s * load, LEAST_S)
+    failed = np.isfinite(calls.found_s)
+    answers_s = np.maximum(_settled(calls, slope_s, seed) + slope_s * load, LEAST_S)
+    delays_s = np.where(failed, calls.found_s, answers_s)
     _, sizes = np.unique(calls.rounds, return_counts=True)
     if len(set(sizes.tolist())) == 1:
-        return _by_round(delays_s.reshape(-1, sizes[0]), calls.cold.reshape(-1, sizes[0]), load)
-    warm_s = delays_s[~calls.cold]
-    rows = len(warm_s) // workers
-    return DelayProfile(warm_s[: rows * workers].reshape(rows, workers), load=load) if rows else None
+        width = sizes[0]
+        return _by_round(delays_s.reshape(-1, width), calls.cold.reshape(-1, width), failed.reshape(-1, width), load)
+    rows = int((~calls.cold).sum()) // workers
+    if not rows:
+        return None
+    delays_s, failed = (of[~calls.cold][: rows * workers].reshape(rows, workers) for of in (delays_s, failed))
+    return DelayProfile(delays_s, load=load, failed=failed)
 
 
-def _by_round(delays_s: FloatArray, cold: BoolArray, load: float) -> DelayProfile | None:
+def _by_round(delays_s: FloatArray, cold: BoolArray, failed: BoolArray, load: float) -> DelayProfile | None:
     """Without rounds that were mostly cold; other cold starts count as an ordinary answer of their round."""
     warm_rows = cold.mean(axis=1) <= 0.5
     if not warm_rows.any():
         return None
-    delays_s, cold = delays_s[warm_rows], cold[warm_rows]
-    usual_s = np.nanmedian(np.where(cold | np.isinf(delays_s), np.nan, delays_s), axis=1, keepdims=True)
-    return DelayProfile(np.where(cold, usual_s, delays_s), load=load)
+    delays_s, cold, failed = delays_s[warm_rows], cold[warm_rows], failed[warm_rows]
+    usual_s = np.nanmedian(np.where(cold | failed, np.nan, delays_s), axis=1, keepdims=True)
+    return DelayProfile(np.where(cold, usual_s, delays_s), load=load, failed=failed & ~cold)
 
 
 def _settled(calls: Calls, slope_s: float, seed: int) -> FloatArray:
@@ -90,7 +95,8 @@ def pooled(windows: Sequence[DelayProfile], workers: int, slope_s: float) -> Del
     parts = [
         np.maximum(_widened(each.delays_s, workers) + slope_s * (load - each.load), _floor_s(each)) for each in windows
     ]
-    return DelayProfile(np.concatenate(parts), load=load, slope_s=slope_s)
+    found_s = np.concatenate([_widened(each.found_s, workers) for each in windows])
+    return DelayProfile(np.concatenate(parts), load=load, slope_s=slope_s, found_s=found_s)
 
 
 def _floor_s(window: DelayProfile) -> float:

@@ -7,14 +7,16 @@ Job t of the run meets row t of the profile under every scheme, so that totals c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from gradmux.orchestrator.auto.choice import AUTO, AutoJob, Choice
 from gradmux.orchestrator.auto.decide import worth_of_job
 from gradmux.orchestrator.auto.pilot import Pilot, Segment, Watched
 from gradmux.orchestrator.closing import Closing
+from gradmux.orchestrator.delays.failures import Failures
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.jobs import JobPlan
@@ -97,11 +99,20 @@ def job_of(options: SimulationOptions, columns: int) -> AutoJob:
         seed=options.seed,
         hour_usd=options.worth.hour_usd,
         passes=options.passes,
+        attempts=options.limits.attempts,
+        timeout_s=options.failures.timeout_s,
     )
 
 
-def simulate_auto(delays_s: FloatArray, job: AutoJob, load: LoadModel, pilot: Pilot | None = None) -> AutoSimulation:
-    """Plays a run of `job` over `delays_s` (rounds, columns) seconds; `pilot`: a fresh one of the caller's own.
+def simulate_auto(
+    delays_s: FloatArray,
+    job: AutoJob,
+    load: LoadModel,
+    pilot: Pilot | None = None,
+    failures: Failures | None = None,
+) -> AutoSimulation:
+    """Plays a run of `job` over `delays_s` (rounds, columns) seconds; `pilot`: a fresh one of the caller's own;
+    `failures`: when calls that fail are found.
 
     Raises: ConfigError when the profile has fewer columns than the job has workers.
     """
@@ -109,7 +120,8 @@ def simulate_auto(delays_s: FloatArray, job: AutoJob, load: LoadModel, pilot: Pi
     played: list[_Played] = []
     looks: list[Choice] = []
     while done < job.steps:
-        this = _play(pilot, pilot.next_segment((done,) * job.models), done, now_s, delays_s, load)
+        table = partial(DelayTable, delays_s, seed=job.seed, failures=failures or Failures(job.timeout_s))
+        this = _play(pilot, pilot.next_segment((done,) * job.models), done, now_s, table, load)
         played.append(this)
         done, now_s = this.told.end, this.over_s
         choice = pilot.learn(this.lines) if done < job.steps else None
@@ -117,8 +129,10 @@ def simulate_auto(delays_s: FloatArray, job: AutoJob, load: LoadModel, pilot: Pi
     return AutoSimulation(_whole(played, job, load), tuple(this.told for this in played), tuple(looks))
 
 
-def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: FloatArray, load: LoadModel) -> _Played:
-    """A segment to its end, or to the step at which the pilot wants something else."""
+def _play(
+    pilot: Pilot, segment: Segment, done: int, now_s: float, table: Callable[..., DelayTable], load: LoadModel
+) -> _Played:
+    """A segment to its end, or to the step at which the pilot wants something else; `table`: for n and a first row."""
     job, choice, record, looks = pilot.job, segment.choice, MemoryRecord(), list[Choice]()
     plan = JobPlan(job.models, segment.end, first=done * job.models)
     context = Context(
@@ -131,7 +145,7 @@ def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: Flo
         passes=job.passes,
     )
     scheme = build_scheme(choice.scheme, choice.params, context)
-    fleet = ProfileFleet(DelayTable(delays_s, scheme.workers, job.seed, first=plan.first), load, start_s=now_s)
+    fleet = ProfileFleet(table(workers=scheme.workers, first=plan.first), load, start_s=now_s)
 
     watched = Watched(pilot, segment, record, looks.append, job.steps)
 
@@ -139,9 +153,10 @@ def _play(pilot: Pilot, segment: Segment, done: int, now_s: float, delays_s: Flo
         if watched.over():
             loop.shorten()
 
+    limits = replace(limits_of(job.closing, job.concurrency), attempts=job.attempts)
     loop = Loop(
         plan=plan,
-        rounds=Rounds(scheme, plan, Earliest(), limits_of(job.closing, job.concurrency)),
+        rounds=Rounds(scheme, plan, Earliest(), limits),
         fleet=fleet,
         trainer=NoTrainer(),
         recorder=record,

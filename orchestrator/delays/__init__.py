@@ -1,6 +1,7 @@
 """How long workers take: measured, generated, described and drawn.
 
     profile.py      DelayProfile: (rounds, workers) seconds, and what can be drawn from it
+    failures.py     when calls that fail are found: the rule for a delay that is missing
     formats.py      .npz and CSV, read and written
     from_record.py  a run's record as a profile
     generators.py   shifted exponential, bursty, Lambda-like, plug-ins: one `generate` for all
@@ -14,6 +15,7 @@
 Knows no scheme, no fleet and no cloud. Read next: `profile.py`.
 """
 
+from gradmux.orchestrator.delays.failures import Failures
 from gradmux.orchestrator.delays.formats import load_profile, save_profile
 from gradmux.orchestrator.delays.from_record import from_lines, from_record
 from gradmux.orchestrator.delays.generators import (
@@ -36,6 +38,7 @@ __all__ = [
     "Bursty",
     "DelayGenerator",
     "DelayProfile",
+    "Failures",
     "LambdaLike",
     "LoadFit",
     "ProfileSummary",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gradmux.orchestrator.delays.failures import Failures
 from gradmux.orchestrator.delays.profile import FloatArray
 
 
@@ -30,3 +31,5 @@ class CallDelays:
     slope_s: float = 0.0
     """seconds per unit of load, beyond `base_load`"""
     base_load: float = 0.0
+    failures: Failures = field(default_factory=Failures)
+    """when calls without an answer are found"""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
-from gradmux.orchestrator.delays.profile import FloatArray
+FloatArray = npt.NDArray[np.float64]
 
 
 def dealt(delays_s: FloatArray, rounds: int, seed: int) -> FloatArray:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from gradmux.orchestrator.delays.failures import TIMEOUT_S
 from gradmux.orchestrator.delays.profile import DelayProfile
 
 FEW_ROUNDS = 20
@@ -14,17 +17,20 @@ def few_rounds(rounds: int) -> str:
     return f"{rounds} rounds are few: rare slow answers may be missing; measure at least {FEW_ROUNDS}"
 
 
-def failed_share(share: float) -> str:
+def failed_share(profile: DelayProfile, timeout_s: float) -> str:
     """For profiles with failed invocations."""
-    how = "each is found when its stated delay, or the round's slowest answer, is over, and is invoked again"
-    return f"{share:.1%} of the invocations failed: {how}"
+    stated = np.isfinite(profile.found_s[profile.failed])
+    after = "the delay stated" if stated.all() else f"{timeout_s:g} s, the timeout"
+    if stated.any() and not stated.all():
+        after = f"the delay stated, or {timeout_s:g} s, the timeout"
+    return f"{profile.failed.mean():.1%} of the invocations failed: each is found after {after}, and invoked again"
 
 
-def doubts(profile: DelayProfile, slope_s: float | None = None) -> tuple[str, ...]:
-    """What to warn of before the profile is played; `slope_s`: given by hand."""
+def doubts(profile: DelayProfile, slope_s: float | None = None, timeout_s: float = TIMEOUT_S) -> tuple[str, ...]:
+    """What to warn of before the profile is played; `slope_s`: given by hand; `timeout_s`: of the function."""
     told = []
     if profile.failed.any():
-        told.append(failed_share(float(profile.failed.mean())))
+        told.append(failed_share(profile, timeout_s))
     if slope_s is None and profile.slope_s is None:
         told.append(NO_SLOPE)
     if profile.rounds < FEW_ROUNDS:

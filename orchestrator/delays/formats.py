@@ -2,9 +2,11 @@
 
     .npz    arrays `delays` (float32 or float64, rounds x workers, seconds), `cold`, `failed` (booleans);
             scalars `load`, `base_load`, `slope_s`, `name`. All but `delays` may be missing; others are ignored.
-            No pickles, neither way.
-    .csv    one line per round, one delay in seconds per worker; an empty cell or `inf` is a failed invocation.
-            A first line with a cell that is neither is a header. Holds delays alone: no load, no marks of cold starts.
+            Where `failed` is true, the delay says after how long the failure was found; inf: at the function's
+            timeout. No pickles, neither way.
+    .csv    one line per round, one delay in seconds per worker; an empty cell or `inf` is a failed invocation, found at
+            the timeout. A first line with a cell that is neither is a header. Holds delays alone: no load, no marks of
+            cold starts, no word on when failures were found.
     .jsonl  the record of a run, see `from_record.py`.
 
 A published trace counts its failures in a scalar `failed` and holds only the invocations that succeeded.
@@ -117,7 +119,7 @@ def _write_npz(profile: DelayProfile, path: Path) -> None:
     np.savez_compressed(
         path,
         allow_pickle=False,
-        delays=profile.delays_s,
+        delays=np.where(profile.failed, profile.found_s, profile.delays_s),
         cold=profile.cold,
         failed=profile.failed,
         name=np.array(profile.name),

@@ -38,6 +38,8 @@ class _Row:
     """One round: (workers,) lists."""
 
     delays_s: list[float]
+    """seconds until the answer, or until the call was known to have failed; inf: not heard of at all"""
+    failed: list[bool]
     loads: list[float]
     cold: list[bool]
 
@@ -54,6 +56,8 @@ class Calls:
     running: BoolArray
     """has not come back"""
     cold: BoolArray
+    found_s: FloatArray
+    """until a call was known to have failed; inf: it has not"""
 
 
 def from_record(path: Path | str, *, slope_s: float | None = None) -> DelayProfile:
@@ -76,9 +80,10 @@ def from_lines(lines: Iterable[Line], *, name: str = "", slope_s: float | None =
         raise ConfigError(f"{name or 'the record'} has no round in which every worker was invoked and answered")
     delays_s, loads = np.array([row.delays_s for row in rows]), np.array([row.loads for row in rows])
     load = float(np.median(loads))
+    failed, cold = np.array([row.failed for row in rows]), np.array([row.cold for row in rows])
     if slope_s is not None:
-        delays_s = np.maximum(delays_s + slope_s * (load - loads), 0.0)
-    return DelayProfile(delays_s, load=load, slope_s=slope_s, cold=np.array([row.cold for row in rows]), name=name)
+        delays_s = np.where(failed, delays_s, np.maximum(delays_s + slope_s * (load - loads), 0.0))
+    return DelayProfile(delays_s, load=load, slope_s=slope_s, cold=cold, failed=failed, name=name)
 
 
 def calls_of(lines: Iterable[Line]) -> Calls:
@@ -92,8 +97,8 @@ def calls_of(lines: Iterable[Line]) -> Calls:
         for index, calls in sorted(life.sent.items())
         for worker, (_, load) in sorted(calls.items())
     ]
-    columns = list(zip(*told, strict=True)) or [()] * 6
-    index, worker, loads, delays_s, running, cold = columns
+    columns = list(zip(*told, strict=True)) or [()] * 7
+    index, worker, loads, delays_s, running, cold, found_s = columns
     return Calls(
         np.array(index, dtype=np.int64),
         np.array(worker, dtype=np.int64),
@@ -101,15 +106,17 @@ def calls_of(lines: Iterable[Line]) -> Calls:
         np.array(delays_s, dtype=np.float64),
         np.array(running, dtype=np.bool_),
         np.array(cold, dtype=np.bool_),
+        np.array(found_s, dtype=np.float64),
     )
 
 
-def _state(life: _Life, index: int, worker: int) -> tuple[float, bool, bool]:
-    """(delay, running, cold) of one call."""
+def _state(life: _Life, index: int, worker: int) -> tuple[float, bool, bool, float]:
+    """(delay, running, cold, found to have failed) of one call."""
     start_s, item = life.sent[index][worker][0], life.heard.get((index, worker))
     if item is None:
-        return max(life.last_s - start_s, 0.0), True, False
-    return (item.at_s - start_s if item.outcome == Outcome.OK else math.inf), False, item.cold
+        return max(life.last_s - start_s, 0.0), True, False, math.inf
+    took_s, answered = item.at_s - start_s, item.outcome == Outcome.OK
+    return (took_s if answered else math.inf), False, item.cold, (math.inf if answered else took_s)
 
 
 def _lives(lines: Iterable[Line]) -> Iterator[_Life]:
@@ -160,10 +167,8 @@ def _row(life: _Life, round_index: int) -> _Row:
     calls = life.sent[round_index]
     heard = [life.heard.get((round_index, worker)) for worker in range(life.workers)]
     return _Row(
-        delays_s=[
-            item.at_s - calls[worker][0] if item is not None and item.outcome == Outcome.OK else math.inf
-            for worker, item in enumerate(heard)
-        ],
+        delays_s=[math.inf if item is None else item.at_s - calls[worker][0] for worker, item in enumerate(heard)],
+        failed=[item is None or item.outcome != Outcome.OK for item in heard],
         loads=[calls[worker][1] for worker in range(life.workers)],
         cold=[item is not None and item.cold for item in heard],
     )

@@ -1,24 +1,28 @@
 """A delay profile: how long each worker took in each round, and what can be drawn from it.
 
 Knows nothing of where the numbers come from. A failed invocation is infinitely slow here, so that nothing can
-take it for a fast answer. Read next: `formats.py` (files), `generators.py` (synthetic profiles).
+take it for a fast answer; when it was found to have failed stands beside it. Read next: `failures.py` (the rule for
+these), `formats.py` (files), `generators.py` (synthetic profiles).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from gradmux.orchestrator.delays.failures import TIMEOUT_S, Failures
 from gradmux.orchestrator.errors import ConfigError
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
+Array = TypeVar("Array", BoolArray, FloatArray)
 
+NO_ANSWERS = "the delay profile holds failed invocations only: there is no delay to use"
 MATRIX_DIMENSIONS = 2
 LONG_COLUMNS = 3
 """of a table with one line per answer: round, worker, seconds"""
@@ -26,6 +30,10 @@ LONG_COLUMNS = 3
 
 def _nowhere() -> BoolArray:
     return np.zeros((0, 0), dtype=np.bool_)
+
+
+def _unstated() -> FloatArray:
+    return np.zeros((0, 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,20 +56,30 @@ class DelayProfile:
     failed: BoolArray = field(default_factory=_nowhere)
     """(rounds, workers), true where no usable answer came; an infinite delay counts as failed too"""
     name: str = ""
+    found_s: FloatArray = field(default_factory=_unstated)
+    """(rounds, workers) seconds until a failed invocation was found to have failed, inf where that is not known, and
+    beside every answer; left out: the delay that is given where `failed` is true"""
 
     def __post_init__(self) -> None:
         delays_s = delay_matrix(self.delays_s)
         failed = _mask(self.failed, delays_s.shape, "failed") | np.isinf(delays_s)
         if failed.all():
-            raise ConfigError("the delay profile holds failed invocations only: there is no delay to use")
+            raise ConfigError(NO_ANSWERS)
+        stated_s = _same_shape(self.found_s, delays_s.shape, "found_s") if self.found_s.size else delays_s
+        found_s = np.where(failed, stated_s, np.inf)
         delays_s[failed] = np.inf
         cold = _mask(self.cold, delays_s.shape, "cold")
         _check_scalars(self.load, self.base_load, self.slope_s)
-        for array in (delays_s, failed, cold):
+        for array in (delays_s, failed, cold, found_s):
             array.setflags(write=False)
         object.__setattr__(self, "delays_s", delays_s)
         object.__setattr__(self, "failed", failed)
         object.__setattr__(self, "cold", cold)
+        object.__setattr__(self, "found_s", found_s)
+
+    def failures(self, timeout_s: float = TIMEOUT_S) -> Failures:
+        """When its failed invocations are found, where a function may run for `timeout_s`."""
+        return Failures(timeout_s, self.found_s if np.isfinite(self.found_s).any() else None)
 
     @property
     def rounds(self) -> int:
@@ -100,7 +118,13 @@ class DelayProfile:
 
     def take(self, rows: IntArray) -> DelayProfile:
         """The profile of these rows, in this order; a row may be taken more than once."""
-        return self._with(self.delays_s[rows], self.failed[rows], self.cold[rows])
+        return replace(
+            self,
+            delays_s=self.delays_s[rows],
+            failed=self.failed[rows],
+            cold=self.cold[rows],
+            found_s=self.found_s[rows],
+        )
 
     def tile(self, rounds: int) -> DelayProfile:
         """`rounds` rounds: round t uses row t mod rows."""
@@ -133,11 +157,13 @@ class DelayProfile:
         figures = (self.load, self.reference_load(), self.slope_s)
         return figures == (other.load, other.reference_load(), other.slope_s) and all(
             np.array_equal(mine, theirs)
-            for mine, theirs in ((self.delays_s, other.delays_s), (self.failed, other.failed), (self.cold, other.cold))
+            for mine, theirs in (
+                (self.delays_s, other.delays_s),
+                (self.failed, other.failed),
+                (self.cold, other.cold),
+                (self.found_s, other.found_s),
+            )
         )
-
-    def _with(self, delays_s: FloatArray, failed: BoolArray, cold: BoolArray) -> DelayProfile:
-        return replace(self, delays_s=delays_s, failed=failed, cold=cold)
 
 
 def delay_matrix(given: npt.ArrayLike) -> FloatArray:
@@ -151,6 +177,8 @@ def delay_matrix(given: npt.ArrayLike) -> FloatArray:
         ) from None
     _check_delays(delays_s)
     _refuse_long_format(delays_s)
+    if np.isinf(delays_s).all():
+        raise ConfigError(NO_ANSWERS)
     return delays_s
 
 
@@ -195,9 +223,13 @@ def _check_scalars(load: float, base_load: float | None, slope_s: float | None) 
 def _mask(mask: BoolArray, shape: tuple[int, ...], label: str) -> BoolArray:
     if mask.size == 0:
         return np.zeros(shape, dtype=np.bool_)
-    if mask.shape != shape:
-        raise ConfigError(f"{label} has shape {mask.shape}, but the delays have {shape}")
-    return np.array(mask, dtype=np.bool_)
+    return np.array(_same_shape(mask, shape, label), dtype=np.bool_)
+
+
+def _same_shape(array: Array, shape: tuple[int, ...], label: str) -> Array:
+    if array.shape != shape:
+        raise ConfigError(f"{label} has shape {array.shape}, but the delays have {shape}")
+    return array
 
 
 def _check_count(label: str, count: int) -> None:

@@ -143,15 +143,17 @@ def estimate_job(prepared: Prepared, prices: Prices, named: str | None = None) -
 def _named_delays(named: str, config: JobConfig) -> CallDelays:
     """Those of a file were measured with the job's work in them; a generator's come on top of it."""
     profile = find_profile(named, workers=config.cluster.most_workers, seed=config.training.seed)
+    failures = profile.failures(config.cluster.timeout_s)
     if named in GENERATORS:
-        return CallDelays(named, How.ADDED, np.maximum(profile.delays_at(0.0), 0.0))
-    return CallDelays(named, How.WHOLE, profile.delays_s, profile.slope_s or 0.0, profile.reference_load())
+        return CallDelays(named, How.ADDED, np.maximum(profile.delays_at(0.0), 0.0), failures=failures)
+    load, slope_s = profile.reference_load(), profile.slope_s or 0.0
+    return CallDelays(named, How.WHOLE, profile.delays_s, slope_s, load, failures)
 
 
 def delay_table(delays: CallDelays, workers: int, seed: int) -> DelayTable:
     """For so many workers; a profile of fewer has its columns used again."""
     folds = -(-workers // delays.delays_s.shape[1])
-    return DelayTable(np.tile(delays.delays_s, (1, folds)), workers, seed)
+    return DelayTable(np.tile(delays.delays_s, (1, folds)), workers, seed, failures=delays.failures.tiled(folds))
 
 
 def load_model(delays: CallDelays, slope_s: float) -> LoadModel:

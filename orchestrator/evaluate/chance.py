@@ -1,8 +1,8 @@
 """Everything random, drawn as the loop draws it: which columns a round uses, and how each job's groups fall.
 
 It depends on the seed, n and the number of columns alone, never on the delays: so one `Chance` serves all profiles of
-one width. The columns come from the profile fleet's own `DelayTable`, here over column numbers instead of delays, and
-the groups from the scheme's own `FractionalCode`: they cannot differ from a simulated run. Read next: `draws.py`.
+one width. The columns come from the profile fleet's own `DelayTable`, and the groups from the scheme's own
+`FractionalCode`: they cannot differ from a simulated run. Read next: `draws.py`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class Chance:
         self._columns, self._seed = columns, seed
         self._tables: dict[int, DelayTable] = {}
         self._rows: dict[tuple[int, int], Kept] = {}
-        self._seconds: dict[tuple[int, int], int] = {}
+        self._again: dict[tuple[int, int, int], int] = {}
         self._lines: dict[tuple[int, ...], Kept] = {}
 
     def row(self, workers: int, t: int) -> IntArray:
         """(workers,) the column that each of n workers has in round t."""
         if (workers, t) not in self._rows:
-            self._rows[workers, t] = self._table(workers).row(t).astype(np.int32)
+            self._rows[workers, t] = self._table(workers).columns(t).astype(np.int32)
         return self._rows[workers, t].astype(np.int64)
 
-    def second(self, t: int, worker: int) -> int:
-        """The column of a worker's second attempt in round t; the same for every n."""
-        if (t, worker) not in self._seconds:
-            self._seconds[t, worker] = int(self._table(self._columns).delay_s(t, worker, SECOND))
-        return self._seconds[t, worker]
+    def again(self, t: int, worker: int, attempt: int = SECOND) -> int:
+        """The column of a worker's second attempt in round t, or of a later one; the same for every n."""
+        if (t, worker, attempt) not in self._again:
+            self._again[t, worker, attempt] = self._table(self._columns).column(t, worker, attempt)
+        return self._again[t, worker, attempt]
 
     def line(self, workers: int, *parts: int) -> IntArray:
         """(workers,) all workers, the members of each fractional group side by side, whatever the number of groups.
@@ -56,6 +56,5 @@ class Chance:
 
     def _table(self, workers: int) -> DelayTable:
         if workers not in self._tables:
-            numbers = np.arange(self._columns, dtype=np.float64)[np.newaxis]
-            self._tables[workers] = DelayTable(numbers, workers, self._seed)
+            self._tables[workers] = DelayTable(np.zeros((1, self._columns)), workers, self._seed)
         return self._tables[workers]

@@ -3,8 +3,8 @@
 Covered exactly (every round's duration equals the loop's): `uncoded` and `gc` under both wait policies; `m-sgc` under
 both; `sr-sgc` under both, under the mu rule with `harvest_late = false`; `backup` under `Earliest`; `pipeline` and
 `stretch` (without backups), to which the wait policy does not matter. With
-concurrency and in-flight cap, late answers, loads fixed or by assignment, and any number of workers up to the
-profile's. All else is `simulate.simulate`'s. Read next: `grids.py`.
+concurrency and in-flight cap, late answers, loads fixed or by assignment, calls that fail (but for `backup`), and any
+number of workers up to the profile's. All else is `simulate.simulate`'s. Read next: `grids.py`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Evaluator:
             (columns, family(batch.take(columns), self.setting, self._draws_for(batch, columns), detail=detail))
             for columns in self._chunks(batch)
         ]
-        return Played.gather(parts, batch.size)
+        return Played.gather(parts, batch.size).with_stops()
 
     def play_all(self, batches: Sequence[Batch], *, detail: bool = False) -> list[Played]:
         """Several batches, in their order; those of `pipeline` many at once, which is faster."""
@@ -84,7 +84,8 @@ class Evaluator:
         found: dict[int, Played] = {}
         for places in self._together(batches, overlapping):
             parts = [(batches[place], self._ready(batches[place])) for place in places]
-            found |= dict(zip(places, pipeline.play_all(parts, self.setting, detail=detail), strict=True))
+            played = [each.with_stops() for each in pipeline.play_all(parts, self.setting, detail=detail)]
+            found |= dict(zip(places, played, strict=True))
         return [found[i] if i in found else self.play(batch, detail=detail) for i, batch in enumerate(batches)]
 
     def _together(self, batches: Sequence[Batch], places: Sequence[int]) -> Iterator[list[int]]:
@@ -117,6 +118,8 @@ class Evaluator:
             raise ConfigError("invoke_idle is evaluated with fixed loads only: give loads")
         if batch.scheme == "sr-sgc" and by_mu and limits.harvest_late:
             raise ConfigError("sr-sgc under the mu rule is evaluated with harvest_late = false only: use simulate")
+        if batch.scheme == "backup" and np.isinf(self.setting.delays_s).any():
+            raise ConfigError("backup is not evaluated where calls fail: use simulate")
         if batch.scheme == "m-sgc" and (batch.ints("max_stragglers") >= batch.workers).any() and not limits.invoke_idle:
             raise ConfigError("m-sgc with lambda = n leaves workers idle and is not evaluated: use simulate")
         return families[batch.scheme]

@@ -27,6 +27,13 @@ class InFlight:
         self._at_s = np.sort(np.concatenate([self._at_s, at_s], axis=1), axis=1, kind="stable")
         np.maximum(self.peak, np.isfinite(self._at_s).sum(axis=1), out=self.peak)
 
+    def replace(self, old_s: FloatArray, new_s: FloatArray) -> None:
+        """What was to arrive at `old_s` (columns, any number) does so at `new_s`."""
+        for column, place in np.argwhere(old_s != new_s).tolist():
+            row = self._at_s[column]
+            row[np.searchsorted(row, old_s[column, place])] = new_s[column, place]
+            row.sort()
+
     def at_most(self, allowed: int | IntArray) -> FloatArray:
         """(columns,) the instant from which no more than `allowed` are running; -inf: that is so already."""
         columns, places = self._at_s.shape

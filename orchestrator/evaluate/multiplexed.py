@@ -19,7 +19,7 @@ from gradmux.orchestrator.evaluate.draws import Draws
 from gradmux.orchestrator.evaluate.played import Played
 from gradmux.orchestrator.evaluate.setting import Setting
 from gradmux.orchestrator.evaluate.timeline import Timeline
-from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
 def play(batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Played:
@@ -51,9 +51,12 @@ class _Job:
         """by private chunk sent: (columns, n) when it is in"""
         self._coded_s: list[FloatArray] = []
         """by coded group sent: (columns,) when it decodes"""
+        self._before_s: list[FloatArray] = []
+        """`_found_s` before the last slot was sent"""
 
     def send(self, start_s: FloatArray, at_s: FloatArray) -> None:
         """The job's next slot goes out at `start_s` (columns,), and is answered at `at_s` (columns, n)."""
+        self._before_s = [*self._found_s, np.full_like(at_s, np.inf)]
         if len(self._found_s) < self._private:
             self._found_s.append(at_s)
             return
@@ -64,6 +67,11 @@ class _Job:
             self._found_s[chunk] = np.where(lacking, np.minimum(found_s, at_s), found_s)
         coded_s = np.where(redo, np.inf, at_s)
         self._coded_s.append(self._groups.decodes_s(self._job, len(self._coded_s), coded_s))
+
+    def lose(self, lost: BoolArray) -> None:
+        """These workers' (columns, n) answers to the slot that was sent last will not come."""
+        pairs = zip(self._found_s, self._before_s, strict=False)
+        self._found_s = [np.where(lost, before_s, found_s) for found_s, before_s in pairs]
 
     def forget_after(self, end_s: FloatArray) -> None:
         """Chunks that come after the close of the round, `end_s` (columns,), have not been found."""
@@ -118,8 +126,8 @@ class _Multiplexed:
         calls = np.full(self._batch.size, rounds * self._draws.workers)
         return Played(
             total_s=self._timeline.total_s,
-            billed_s=self._billed_s,
-            invocations=calls,
+            billed_s=self._billed_s + self._timeline.again_s,
+            invocations=calls + self._timeline.again_calls,
             waits=np.zeros_like(calls),
             durations_s=self._timeline.durations_s,
             peak=self._timeline.peak,
@@ -134,7 +142,10 @@ class _Multiplexed:
             job.send(start_s, at_s)
             ready_s = np.maximum(ready_s, job.saved_s(start_s))
         end_s = ready_s if last else self._timeline.capped_s(ready_s)
-        self._timeline.close(end_s, np.ones(end_s.size, dtype=np.bool_))
+        lost = self._timeline.close(end_s, np.ones(end_s.size, dtype=np.bool_))
+        if lost is not None:
+            for job in self._active:
+                job.lose(lost)
         if not self._setting.limits.harvest_late:
             for job in self._active:
                 job.forget_after(end_s)
@@ -144,6 +155,7 @@ class _Multiplexed:
     def _send(self, t: int) -> FloatArray:
         tasks = 1 if self._batch.loads is not None else len(self._active)
         shift_s = self._setting.shift_s(tasks * self._batch.task_load())
+        self._billed_s += self._draws.worked_s[t].sum() + self._draws.workers * shift_s
         delays_s = self._draws.delays_s[t] + shift_s[:, np.newaxis]
-        self._billed_s += delays_s.sum(axis=1)
-        return self._timeline.dispatch(delays_s, np.ones_like(delays_s, dtype=np.bool_))
+        asked = np.ones_like(delays_s, dtype=np.bool_)
+        return self._timeline.dispatch(delays_s, asked, self._draws.chains(t), shift_s)

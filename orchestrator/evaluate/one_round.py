@@ -31,13 +31,16 @@ def play(batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Playe
     else:
         ready_s = decode_s + shift_s
     total_s, durations_s, peak = ready_s.sum(axis=0), ready_s, None
-    if detail or limited(setting):
+    billed_s = draws.worked_s[:jobs].sum() + draws.workers * shift_s.sum(axis=0)
+    calls = np.full(batch.size, draws.workers * jobs)
+    if detail or limited(setting) or draws.failing:
         timeline = lay_out(PlainRounds(ready_s, shift_s, np.full(batch.size, jobs)), setting, draws)
         total_s, durations_s, peak = timeline.total_s, timeline.durations_s, timeline.peak
+        billed_s, calls = billed_s + timeline.again_s, calls + timeline.again_calls
     return Played(
         total_s=total_s,
-        billed_s=draws.delays_s[:jobs].sum() + draws.workers * shift_s.sum(axis=0),
-        invocations=np.full(batch.size, draws.workers * jobs),
+        billed_s=billed_s,
+        invocations=calls,
         waits=waits,
         durations_s=durations_s,
         peak=peak,

@@ -14,6 +14,7 @@ import numpy as np
 
 from gradmux.orchestrator.evaluate.batch import Batch
 from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.chains import ChainTable
 from gradmux.orchestrator.evaluate.draws import Draws
 from gradmux.orchestrator.evaluate.in_flight import InFlight
 from gradmux.orchestrator.evaluate.one_round import fractional_s
@@ -35,15 +36,21 @@ def play_all(parts: Sequence[tuple[Batch, Draws]], setting: Setting, *, detail: 
     queue = _Queue(setting, table.size)
     columns = np.arange(table.size)
     total_s = np.zeros(table.size)
+    stopped = np.zeros(table.size, dtype=np.bool_)
+    """(columns,) does a job never decode, since all attempts of a worker fail?"""
+    again = _Again(table, setting.limits.attempts)
     for _ in range(setting.jobs):
         start_s, job = queue.take(-np.inf if room is None or running is None else running.at_most(room))
+        takes_s = table.takes_s[job, columns]
+        stopped |= np.isinf(takes_s)
+        decoded_s = start_s + np.where(stopped, 0.0, takes_s)
+        over_s = again.sent(job, start_s, decoded_s)
         if running is not None:
             running.drop(start_s)
-            running.add(start_s[:, np.newaxis] + table.arrivals_s(job))
-        decoded_s = start_s + table.takes_s[job, columns]
+            running.add(np.concatenate([start_s[:, np.newaxis] + table.arrivals_s(job), over_s], axis=1))
         queue.decoded(job, decoded_s)
         total_s = np.maximum(total_s, decoded_s)
-    return table.played(total_s, None if running is None else running.peak)
+    return table.played(np.where(stopped, np.inf, total_s), again, None if running is None else running.peak)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +65,7 @@ class _Table:
     shift_s: FloatArray
     """(columns,) what the load adds to each delay"""
     answers_s: FloatArray
-    """(rows, widest n) delays of one job on one n, before any load; -inf beyond n"""
+    """(rows, widest n) delays of one job on one n, before any load; -inf beyond n, and where the first attempt fails"""
     first_row: IntArray
     """(columns,) row of job 0"""
 
@@ -73,7 +80,7 @@ class _Table:
         widest = max(batch.workers for batch, _ in parts)
         answers_s = np.full((len(parts) * jobs, widest), -np.inf)
         for place, (batch, draws) in enumerate(parts):
-            answers_s[place * jobs : (place + 1) * jobs, widest - batch.workers :] = draws.sorted_s[:jobs]
+            answers_s[place * jobs : (place + 1) * jobs, widest - batch.workers :] = draws.at_first_s(jobs)
         return cls(
             parts=parts,
             workers=np.repeat([batch.workers for batch, _ in parts], sizes),
@@ -92,8 +99,8 @@ class _Table:
         """(columns, widest n) when the answers to `job` (columns,) come, from its dispatch; -inf for none."""
         return self.answers_s.take(self.first_row + job, axis=0) + self.shift_s[:, np.newaxis]
 
-    def played(self, total_s: FloatArray, peak: IntArray | None) -> list[Played]:
-        """The results by batch."""
+    def played(self, total_s: FloatArray, again: _Again, peak: IntArray | None) -> list[Played]:
+        """The results by batch; `again`: what calls that failed made of it."""
         results, start, jobs = [], 0, len(self.takes_s)
         for batch, draws in self.parts:
             mine = slice(start, start := start + batch.size)
@@ -101,14 +108,39 @@ class _Table:
             results.append(
                 Played(
                     total_s=total_s[mine],
-                    billed_s=draws.delays_s[:jobs].sum() + calls * self.shift_s[mine],
-                    invocations=calls,
+                    billed_s=draws.worked_s[:jobs].sum() + calls * self.shift_s[mine] + again.billed_s[mine],
+                    invocations=calls + again.calls[mine],
                     waits=np.zeros_like(calls),
                     durations_s=self.takes_s[:, mine],
                     peak=None if peak is None else peak[mine],
                 )
             )
         return results
+
+
+class _Again:
+    """What becomes of the calls that fail, of all columns."""
+
+    def __init__(self, table: _Table, attempts: int) -> None:
+        self._table = table
+        jobs = len(table.takes_s)
+        rows = [draws.chains(job) for _, draws in table.parts for job in range(jobs)]
+        self._chains = ChainTable.of(rows, attempts) if any(row is not None for row in rows) else None
+        self.billed_s: FloatArray = np.zeros(table.size)
+        """(columns,) seconds beyond one load's shift for each"""
+        self.calls: IntArray = np.zeros(table.size, dtype=np.int64)
+        """(columns,) beyond the first of each worker and job"""
+
+    def sent(self, job: IntArray, start_s: FloatArray, decoded_s: FloatArray) -> FloatArray:
+        """(columns, any number) when the chains of `job` (columns,) are over; -inf: none."""
+        if self._chains is None:
+            return np.empty((job.size, 0))
+        rows, shift_s = self._table.first_row + job, self._table.shift_s
+        over, cells = self._chains.over(rows, start_s, shift_s, decoded_s), self._chains.cells[rows]
+        took_s = over.at_s - start_s[:, np.newaxis] - shift_s[:, np.newaxis]
+        self.billed_s += np.where(cells, took_s, 0.0).sum(axis=1)
+        self.calls += np.where(cells, over.sent - 1, 0).sum(axis=1)
+        return np.where(cells, over.at_s, -np.inf)
 
 
 class _Queue:

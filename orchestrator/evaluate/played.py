@@ -6,7 +6,7 @@ Knows no scheme. Read next: `one_round.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class Played:
     """P columns, R rounds."""
 
     total_s: FloatArray
-    """(P,) from the first dispatch to the last gradient"""
+    """(P,) from the first dispatch to the last gradient; inf: the run stops, since all attempts of a worker fail"""
     billed_s: FloatArray
     """(P,) of all invocations, late and redundant ones included"""
     invocations: IntArray
@@ -33,6 +33,18 @@ class Played:
     """(R, P) from dispatch to close, 0 where a round was not played; None unless asked for"""
     peak: IntArray | None = None
     """(P,) most invocations in flight at any instant; None unless asked for or limited"""
+
+    def with_stops(self) -> Played:
+        """The same, with inf for time and bill of runs that stop: what they did until then is not told."""
+        stops = ~np.isfinite(self.total_s)
+        if not stops.any():
+            return self
+        return replace(
+            self,
+            total_s=np.where(stops, np.inf, self.total_s),
+            billed_s=np.where(stops, np.inf, self.billed_s),
+            durations_s=None if self.durations_s is None else np.where(stops, np.inf, self.durations_s),
+        )
 
     @classmethod
     def gather(cls, parts: Sequence[tuple[IntArray, Played]], size: int) -> Played:
@@ -71,14 +83,18 @@ class PlainRounds:
 
 
 def lay_out(plain: PlainRounds, setting: Setting, draws: Draws) -> Timeline:
-    """Plays the rounds under concurrency and in-flight cap; `timeline.total_s` is the run's."""
+    """Plays the rounds under concurrency and in-flight cap; `timeline.total_s` is the run's.
+
+    `timeline.again_s` and `again_calls` are to be added to the bill, where calls fail.
+    """
     count, columns = plain.ready_s.shape
     everybody = np.ones((1, draws.workers), dtype=np.bool_)
     timeline = Timeline(setting, draws.workers, columns)
     for t in range(count):
         playing = t < plain.rounds
         asked = plain.asked.get(t, everybody) & playing[:, np.newaxis]
-        timeline.dispatch(draws.delays_s[t] + plain.shift_s[t][:, np.newaxis], asked)
+        shift_s = plain.shift_s[t]
+        timeline.dispatch(draws.delays_s[t] + shift_s[:, np.newaxis], asked, draws.chains(t), shift_s)
         ready_s = timeline.start_s + plain.ready_s[t]
         timeline.close(np.where(plain.rounds == t + 1, ready_s, timeline.capped_s(ready_s)), playing)
     return timeline

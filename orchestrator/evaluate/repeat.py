@@ -34,6 +34,8 @@ class _Repeat:
         self._timeline = Timeline(setting, draws.workers, batch.size, watch=detail)
         self._decodes_s: FloatArray = np.full((setting.jobs, batch.size), np.inf)
         """(jobs, columns) when each job decodes, as far as is known"""
+        self._closed_s = np.zeros(batch.size)
+        """(columns,) when the last round closed"""
         self._billed_s = np.zeros(batch.size)
         self._calls = np.zeros(batch.size, dtype=np.int64)
 
@@ -41,9 +43,9 @@ class _Repeat:
         for t in range(self._setting.jobs + self._burst):
             self._round(t)
         return Played(
-            total_s=self._decodes_s.max(axis=0),
-            billed_s=self._billed_s,
-            invocations=self._calls,
+            total_s=np.where(self._timeline.stopped, np.inf, self._decodes_s.max(axis=0)),
+            billed_s=self._billed_s + self._timeline.again_s,
+            invocations=self._calls + self._timeline.again_calls,
             waits=np.zeros_like(self._calls),
             durations_s=self._timeline.durations_s,
             peak=self._timeline.peak,
@@ -61,17 +63,23 @@ class _Repeat:
             self._decodes_s[old] = self._answers.add(old, np.where(repeats, at_s, np.inf))
             ready_s = np.maximum(ready_s, self._decodes_s[old])
         if t < jobs:
-            self._decodes_s[t] = self._answers.add(t, np.where(repeats, np.inf, at_s))
+            own_s = np.where(repeats, np.inf, at_s)
+            self._decodes_s[t] = self._answers.add(t, own_s)
             ready_s = np.maximum(ready_s, np.minimum(self._decodes_s[t], self._few_lacking_s(t)))
-        self._close(t, ready_s, playing)
+        lost = self._close(t, ready_s, playing)
+        if t < jobs and lost is not None:
+            self._answers.drop(t)
+            self._decodes_s[t] = self._answers.add(t, np.where(lost, np.inf, own_s))
+        if t < jobs and not self._setting.limits.harvest_late:
+            self._decodes_s[t] = self._answers.forget_after(t, self._closed_s)
         self._answers.drop(old)
 
     def _send(self, t: int, asked: BoolArray, playing: BoolArray) -> FloatArray:
-        delays_s = self._draws.delays_s[t] + self._shift_s[:, np.newaxis]
+        shift_s = self._shift_s[:, np.newaxis]
         asked = asked & playing[:, np.newaxis]
-        self._billed_s += np.where(asked, delays_s, 0.0).sum(axis=1)
+        self._billed_s += np.where(asked, self._draws.worked_s[t] + shift_s, 0.0).sum(axis=1)
         self._calls += asked.sum(axis=1)
-        return self._timeline.dispatch(delays_s, asked)
+        return self._timeline.dispatch(self._draws.delays_s[t] + shift_s, asked, self._draws.chains(t), self._shift_s)
 
     def _few_lacking_s(self, t: int) -> FloatArray:
         """(columns,) when at most lambda answers of round t are missing."""
@@ -79,12 +87,12 @@ class _Repeat:
         at_s = self._timeline.start_s + (self._draws.sorted_s[t][np.maximum(last, 0)] + self._shift_s)
         return np.where(last < 0, -np.inf, at_s)
 
-    def _close(self, t: int, ready_s: FloatArray, playing: BoolArray) -> None:
-        """A round that decodes the last job missing closes at once, whatever is in flight."""
+    def _close(self, t: int, ready_s: FloatArray, playing: BoolArray) -> BoolArray | None:
+        """A round that decodes the last job missing closes at once, whatever is in flight. Returns: whose answers to it
+        will not come, None for none."""
         end_s = self._timeline.capped_s(ready_s)
         if t >= self._setting.jobs - 1:
             all_s = np.maximum(self._decodes_s.max(axis=0), self._timeline.start_s)
             end_s = np.minimum(end_s, all_s)
-        self._timeline.close(end_s, playing)
-        if t < self._setting.jobs and not self._setting.limits.harvest_late:
-            self._decodes_s[t] = self._answers.forget_after(t, end_s)
+        self._closed_s = end_s
+        return self._timeline.close(end_s, playing)

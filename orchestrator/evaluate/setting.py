@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from gradmux.orchestrator.delays.failures import Failures
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
 from gradmux.orchestrator.policies import Earliest, Limits, WaitPolicy
@@ -20,21 +19,21 @@ class Setting:
     """Raises ConfigError for what the evaluator does not cover; `simulate.simulate` plays all of it."""
 
     delays_s: FloatArray
-    """(rows, columns) seconds, all finite; round t uses row t mod rows"""
+    """(rows, columns) seconds, inf where a call fails; round t uses row t mod rows"""
     jobs: int = 100
     """J"""
     models: int = 4
     """M, models side by side; matters to overlapping schemes alone"""
     wait: WaitPolicy = field(default_factory=Earliest)
     limits: Limits = field(default_factory=Limits)
-    """`concurrency`, `in_flight_cap`, `harvest_late`, `backup` and `invoke_idle` are heeded"""
+    """`concurrency`, `in_flight_cap`, `harvest_late`, `backup`, `attempts` and `invoke_idle` are heeded"""
     load: LoadModel = field(default_factory=LoadModel)
     """`load.load` must be None: a fixed load is given by column, see `Batch.loads`"""
+    failures: Failures = field(default_factory=Failures)
+    """when calls that fail are found"""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.delays_s).all():
-            raise ConfigError("the evaluator takes finite delays only: replace failed invocations first")
         limits = self.limits
         if limits.deadline_s is not None or limits.approximate or limits.split:
             raise ConfigError("the evaluator knows no deadline_s, approximate or split: use simulate for these")

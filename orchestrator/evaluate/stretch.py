@@ -51,18 +51,18 @@ class _Stretches:
         billed_s, total_s = np.zeros(size), np.zeros(size)
         calls = np.zeros(size, dtype=np.int64)
         while (live := self._live()).any():
-            delays_s = self._draws.sorted_s[len(durations)]
+            t = len(durations)
             start_s, model = self._take(live)
             shift_s = self._setting.shift_s(self._begin(model, live))
+            takes_s = np.where(live, self._draws.sorted_s[t][0] + shift_s, 0.0)
+            at_s, again_s, again = self._arrivals(t, start_s, shift_s, start_s + takes_s)
             if self._running is not None:
                 self._running.drop(start_s)
-                at_s = start_s[:, np.newaxis] + delays_s + shift_s[:, np.newaxis]
                 self._running.add(np.where(live[:, np.newaxis], at_s, -np.inf))
-            takes_s = np.where(live, delays_s[0] + shift_s, 0.0)
             self._ended(model, start_s + takes_s, live)
             total_s = np.maximum(total_s, np.where(live, start_s + takes_s, 0.0))
-            billed_s += np.where(live, delays_s.sum() + copies * shift_s, 0.0)
-            calls += np.where(live, copies, 0)
+            billed_s += np.where(live, self._draws.worked_s[t].sum() + copies * shift_s + again_s, 0.0)
+            calls += np.where(live, copies + again, 0)
             durations.append(takes_s)
         return Played(
             total_s=total_s,
@@ -72,6 +72,19 @@ class _Stretches:
             durations_s=np.array(durations),
             peak=None if self._running is None else self._running.peak,
         )
+
+    def _arrivals(
+        self, t: int, start_s: FloatArray, shift_s: FloatArray, decoded_s: FloatArray
+    ) -> tuple[FloatArray, FloatArray, IntArray]:
+        """(columns, copies) when each copy is over; (columns,) what failing calls add to the bill, and to the calls."""
+        at_s = start_s[:, np.newaxis] + (self._draws.delays_s[t] + shift_s[:, np.newaxis])
+        chains = self._draws.chains(t)
+        if chains is None:
+            return at_s, np.zeros(start_s.size), np.zeros(start_s.size, dtype=np.int64)
+        over = chains.over(start_s, shift_s, decoded_s)
+        at_s[:, chains.workers] = over.at_s
+        took_s = over.at_s - start_s[:, np.newaxis] - shift_s[:, np.newaxis]
+        return at_s, took_s.sum(axis=1), (over.sent - 1).sum(axis=1)
 
     def _live(self) -> BoolArray:
         """(columns,) has a model steps left?"""

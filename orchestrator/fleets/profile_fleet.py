@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from gradmux.orchestrator.delays.failures import Failures
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
 from gradmux.orchestrator.schemes.scheme import FloatArray
 
+IntArray: TypeAlias = npt.NDArray[np.int64]
 Compute: TypeAlias = Callable[[Invocation], Mapping[int, Any]]
 
 
@@ -52,45 +55,66 @@ class DelayTable:
     A second attempt takes another column of the same row (seeded).
     """
 
-    def __init__(self, delays_s: FloatArray, workers: int, seed: int = 0, first: int = 0) -> None:
+    def __init__(
+        self,
+        delays_s: FloatArray,
+        workers: int,
+        seed: int = 0,
+        first: int = 0,
+        failures: Failures | None = None,
+    ) -> None:
         """`delays_s`: (rounds, columns) seconds; inf where the invocation failed. `first`: the row of round 0.
+        `failures`: when that is found; None: after the usual timeout.
 
         Raises: ConfigError when the profile has fewer columns than `workers`.
         """
-        rows, columns = delays_s.shape
+        columns: int = delays_s.shape[1]
         if columns < workers:
             raise ConfigError(f"the profile has {columns} workers, but {workers} are needed: use --workers {columns}")
         self._delays, self._workers, self._seed = delays_s, workers, seed
-        self._rows, self._columns, self._first = rows, columns, first
-        self._cached: tuple[int, FloatArray] = (-1, delays_s[0])
+        self._columns, self._first = columns, first
+        self._found_s = (failures or Failures()).instants(delays_s)
+        self._cached: tuple[int, IntArray] = (-1, np.arange(workers))
 
     def delay_s(self, round_index: int, worker: int, attempt: int) -> float:
         """Seconds; inf: this invocation fails."""
-        if attempt > 1:
-            number = self._first + round_index
-            rng = np.random.default_rng((self._seed, 1, number, worker, attempt))
-            return float(self._delays[number % self._rows, rng.integers(self._columns)])
-        return float(self.row(round_index)[worker])
+        return float(self._delays[self._row(round_index), self.column(round_index, worker, attempt)])
 
-    def longest_s(self, round_index: int) -> float:
-        """The longest finite delay of the round's row, seconds."""
-        row = self._delays[(self._first + round_index) % self._rows]
-        return float(row[np.isfinite(row)].max(initial=0.0))
+    def found_s(self, round_index: int, worker: int, attempt: int) -> float:
+        """Seconds until an invocation that fails is found to have failed."""
+        return float(self._found_s[self._row(round_index), self.column(round_index, worker, attempt)])
 
     def row(self, round_index: int) -> FloatArray:
         """(workers,) seconds: the first attempts of one round."""
+        row: FloatArray = self._delays[self._row(round_index), self.columns(round_index)]
+        return row
+
+    def columns(self, round_index: int) -> IntArray:
+        """(workers,) the column that each worker's first attempt has."""
+        if self._workers == self._columns:
+            return np.arange(self._workers)
         if self._cached[0] != round_index:
-            number = self._first + round_index
-            row = self._delays[number % self._rows]
-            if self._workers < self._columns:
-                rng = np.random.default_rng((self._seed, 0, number))
-                row = row[rng.choice(self._columns, self._workers, replace=False)]
-            self._cached = (round_index, row)
+            rng = np.random.default_rng((self._seed, 0, self._first + round_index))
+            self._cached = (round_index, rng.choice(self._columns, self._workers, replace=False))
         return self._cached[1]
+
+    def column(self, round_index: int, worker: int, attempt: int) -> int:
+        """The column that one invocation has; from the second attempt on it depends on no n."""
+        if attempt > 1:
+            rng = np.random.default_rng((self._seed, 1, self._first + round_index, worker, attempt))
+            again: int = rng.integers(self._columns, dtype=np.int64).item()
+            return again
+        if self._workers == self._columns:
+            return worker
+        first: int = self.columns(round_index)[worker].item()
+        return first
+
+    def _row(self, round_index: int) -> int:
+        return (self._first + round_index) % len(self._delays)
 
 
 class ProfileFleet:
-    """`ports.Fleet` over a `DelayTable`. A failed invocation is noticed when the slowest answer of its row has come."""
+    """`ports.Fleet` over a `DelayTable`, which says when a failed invocation is found to have failed."""
 
     def __init__(
         self, table: DelayTable, load: LoadModel, compute: Compute | None = None, start_s: float = 0.0
@@ -113,7 +137,7 @@ class ProfileFleet:
 
     def invoke(self, invocations: Sequence[Invocation]) -> float:
         for call in invocations:
-            self._start(call, self._table.delay_s(call.round, call.worker, call.attempt))
+            self._start(call)
         self.peak = max(self.peak, self._in_flight)
         return self._now_s
 
@@ -130,10 +154,12 @@ class ProfileFleet:
     def close(self) -> None:
         self._queue.clear()
 
-    def _start(self, call: Invocation, delay_s: float) -> None:
+    def _start(self, call: Invocation) -> None:
         """Queues all messages of one invocation; a failed one gives none but its last, without results."""
+        which = call.round, call.worker, call.attempt
+        delay_s = self._table.delay_s(*which)
         failed = math.isinf(delay_s)
-        taken_s = self._table.longest_s(call.round) if failed else self._load.answer_s(delay_s, call.load)
+        taken_s = self._table.found_s(*which) if failed else self._load.answer_s(delay_s, call.load)
         whole = Arrival(
             round=call.round,
             worker=call.worker,

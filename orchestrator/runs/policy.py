@@ -45,6 +45,8 @@ def auto_job(config: JobConfig, models: int, passes: int, parameters: int = 0) -
         memory_mb=config.cluster.memory_mb,
         parameters=parameters,
         passes=passes,
+        attempts=config.cluster.attempts,
+        timeout_s=config.cluster.timeout_s,
     )
 
 

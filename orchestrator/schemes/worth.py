@@ -24,8 +24,10 @@ Amount = TypeVar("Amount", float, NDArray[np.float64])
 
 
 def value(usd: Amount, seconds: Amount, hour_usd: float) -> Amount:
-    """E in dollars; with V = inf the seconds themselves."""
-    return seconds if math.isinf(hour_usd) else usd + seconds * (hour_usd / HOUR_S)
+    """E in dollars; with V = inf the seconds themselves. A run that stops takes inf of both."""
+    if math.isinf(hour_usd):
+        return seconds
+    return usd + seconds * (hour_usd / HOUR_S) if hour_usd else usd
 
 
 def waiting_usd(hour_usd: float | None, objective: str | None = None) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradmux.orchestrator.errors import TaskFailed
 from gradmux.orchestrator.policies import Limits
 from gradmux.orchestrator.schemes.scheme import Expected, FloatArray
 from gradmux.orchestrator.simulate import Simulation, SimulationOptions, simulate
@@ -40,12 +41,13 @@ def allowed(options: TuneOptions) -> bool:
 def play_fitting(material: Material, options: TuneOptions, expected: Expected | None = None) -> Simulation:
     """One run, with as many workers to choose from as there may be; `expected`: what it begins with."""
     workers = min(material.columns, material.concurrency, max(options.workers or (material.columns,)))
-    limits = Limits(concurrency=material.concurrency)
+    limits = Limits(concurrency=material.concurrency, attempts=options.attempts)
     played = SimulationOptions(
         options.jobs,
         options.models,
         limits=limits,
         load=material.load,
+        failures=material.failures,
         workers=workers,
         seed=options.seed,
         worth=worth(options),
@@ -56,12 +58,23 @@ def play_fitting(material: Material, options: TuneOptions, expected: Expected | 
 
 
 def fitting(material: Material, resampled: list[Material], options: TuneOptions) -> Fitting:
-    """Played on the profile, and on each of the resampled ones."""
-    runs = [play_fitting(each, options) for each in resampled]
+    """Played on the profile, and on each of the resampled ones. Raises: TaskFailed when it stops on the profile."""
+    runs = [_unless_it_stops(each, options) for each in resampled]
     whole = play_fitting(material, options)
-    judged = runs or [whole]
-    values = np.array([options.value(bill_of(run, options), run.total_s) for run in judged])
-    return Fitting(_choice(whole, options, _spread(np.array([run.total_s for run in runs]))), values)
+    values = np.array([np.inf if run is None else _worth(run, options) for run in runs or [whole]])
+    spread = Spread.of(np.array([np.inf if run is None else run.total_s for run in runs]))
+    return Fitting(_choice(whole, options, spread), values)
+
+
+def _unless_it_stops(material: Material, options: TuneOptions) -> Simulation | None:
+    try:
+        return play_fitting(material, options)
+    except TaskFailed:
+        return None
+
+
+def _worth(run: Simulation, options: TuneOptions) -> float:
+    return options.value(bill_of(run, options), run.total_s)
 
 
 def _choice(run: Simulation, options: TuneOptions, spread: Spread | None) -> Choice:
@@ -81,10 +94,3 @@ def _choice(run: Simulation, options: TuneOptions, spread: Spread | None) -> Cho
 def bill_of(run: Simulation, options: TuneOptions) -> float:
     """Dollars for the whole run."""
     return float(usd(run.billed_s, run.invocations, run.invocations, options.jobs, options))
-
-
-def _spread(total_s: FloatArray) -> Spread | None:
-    if not total_s.size:
-        return None
-    low_s, high_s = np.quantile(total_s, (0.05, 0.95))
-    return Spread(float(total_s.mean()), float(total_s.std()), float(low_s), float(high_s))

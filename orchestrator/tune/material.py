@@ -1,21 +1,22 @@
-"""A measured profile made ready for tuning: failures replaced, the load model settled, and what to warn of.
+"""A measured profile made ready for tuning: the load model settled, and what to warn of.
 
 Read next: `search.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gradmux.orchestrator.delays import DelayProfile
-from gradmux.orchestrator.delays.doubts import FEW_ROUNDS, NO_SLOPE, few_rounds
+from gradmux.orchestrator.delays import DelayProfile, Failures
+from gradmux.orchestrator.delays.doubts import FEW_ROUNDS, NO_SLOPE, failed_share, few_rounds
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Chance
+from gradmux.orchestrator.evaluate.bits import IntArray
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
 from gradmux.orchestrator.policies import usual_concurrency
-from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
+from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.tune.options import TuneOptions
 
 
@@ -24,61 +25,52 @@ class Material:
     """What the tuner works with."""
 
     delays_s: FloatArray
-    """(rounds, columns) seconds, all finite"""
+    """(rounds, columns) seconds; inf where a call fails"""
     load: LoadModel
     concurrency: int
     """C"""
     chance: Chance
     """columns and groups drawn, shared by all that has the same width"""
     warnings: tuple[str, ...]
+    failures: Failures = field(default_factory=Failures)
+    """when the calls that fail are found"""
+
+    @property
+    def answered_s(self) -> FloatArray:
+        """(answers,) delays of the calls that do not fail."""
+        found: FloatArray = self.delays_s[np.isfinite(self.delays_s)]
+        return found
+
+    @property
+    def failing(self) -> bool:
+        """Do calls fail?"""
+        return bool(np.isinf(self.delays_s).any())
 
     @property
     def columns(self) -> int:
         """Workers of the profile."""
         return int(self.delays_s.shape[1])
 
-    def rows(self, rows: FloatArray) -> Material:
-        """The material with these rounds instead."""
-        return replace(self, delays_s=rows)
+    def taken(self, rows: IntArray) -> Material:
+        """The material of these rounds, in this order; a round may be taken more than once."""
+        return replace(self, delays_s=self.delays_s[rows], failures=self.failures.taken(rows))
 
 
 def prepare(profile: DelayProfile, options: TuneOptions) -> Material:
-    """The profile as the tuner takes it.
-
-    A failed invocation counts as what the loop makes of it: it is noticed when the round's slowest answer has come,
-    and invoked again with another delay of that round.
-    """
+    """The profile as the tuner takes it: calls that failed count as the loop counts them."""
     warnings = []
-    delays_s, failed = profile.delays_s, profile.failed
-    alive = np.flatnonzero((~failed).sum(axis=1))
-    if alive.size < profile.rounds:
-        dead = profile.rounds - alive.size
-        warnings.append(f"{dead} of {profile.rounds} rounds hold failed invocations only and are left out")
-        delays_s, failed = delays_s[alive], failed[alive]
-    if failed.any():
-        warnings.append(f"{failed.mean():.1%} of the invocations failed: each counts as one that is invoked again")
-        delays_s = _again(delays_s, failed, options.seed)
+    if profile.failed.any():
+        warnings.append(failed_share(profile, options.timeout_s))
     slope_s = profile.slope_s if options.slope_s is None else options.slope_s
     if slope_s is None:
         warnings.append(NO_SLOPE)
     if options.by_mu and options.closing.harvest_late and "sr-sgc" in options.schemes:
         warnings.append("under the mu rule sr-sgc is evaluated as if late answers did not count (harvest_late = false)")
-    if len(delays_s) < FEW_ROUNDS:
-        warnings.append(few_rounds(len(delays_s)))
+    if profile.rounds < FEW_ROUNDS:
+        warnings.append(few_rounds(profile.rounds))
     load = LoadModel(slope_s or 0.0, profile.reference_load(options.base_load))
-    columns = delays_s.shape[1]
-    chance = Chance(columns, options.seed)
-    return Material(delays_s, load, _concurrency(columns, options), chance, tuple(warnings))
-
-
-def _again(delays_s: FloatArray, failed: BoolArray, seed: int) -> FloatArray:
-    """Failed entries replaced by the round's longest delay plus one drawn from that round."""
-    rng = np.random.default_rng(seed)
-    settled = delays_s.copy()
-    for row, lost in zip(settled, failed, strict=True):
-        answered = row[~lost]
-        row[lost] = answered.max() + rng.choice(answered, int(lost.sum()))
-    return settled
+    allowed, chance = _concurrency(profile.workers, options), Chance(profile.workers, options.seed)
+    return Material(profile.delays_s, load, allowed, chance, tuple(warnings), profile.failures(options.timeout_s))
 
 
 def _concurrency(columns: int, options: TuneOptions) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gradmux.orchestrator.closing import Closing
+from gradmux.orchestrator.delays.failures import TIMEOUT_S
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.policies import Limits, limits_of
 from gradmux.orchestrator.prices import PRICES, Prices
@@ -58,6 +59,10 @@ class TuneOptions:
     resamples: int = 20
     """resampled profiles over which the best few are compared; 0: none, the best on the profile itself is taken"""
     seed: int = 0
+    attempts: int = 3
+    """tries per worker and round, calls that fail included"""
+    timeout_s: float = TIMEOUT_S
+    """seconds that a function may run: when a failed call is found for which the profile does not say it"""
     passes: int | None = None
     """P, into how many passes every batch is cut: no choice cuts it into more parts; None: not known"""
 
@@ -69,7 +74,7 @@ class TuneOptions:
     def limits(self, concurrency: int) -> Limits:
         """What bounds the loop and the evaluator: under the papers' rule a late answer never counts."""
         heeded = replace(self.closing, harvest_late=self.closing.harvest_late and not self.by_mu)
-        return limits_of(heeded, concurrency)
+        return replace(limits_of(heeded, concurrency), attempts=self.attempts)
 
     @property
     def objective(self) -> Objective:

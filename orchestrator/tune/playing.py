@@ -58,7 +58,7 @@ def candidates(material: Material, options: TuneOptions) -> tuple[list[Candidate
     """What is to be played, and a sentence where that is less than there is. Raises: ConfigError, SchemeFault."""
     by_scheme: dict[str, list[Candidate]] = {}
     for scheme in options.schemes:
-        if scheme not in SCHEMES:
+        if scheme not in SCHEMES or (scheme == "backup" and material.failing):
             by_scheme[scheme] = sampled(scheme, _workers(material, options), options)
         elif scheme == IDLE:
             by_scheme[scheme] = _idle(_workers(material, options), options)
@@ -151,6 +151,7 @@ def _settings(candidate: Candidate, material: Material, options: TuneOptions) ->
         wait=wait_policy(options.closing),
         limits=options.limits(material.concurrency),
         load=material.load,
+        failures=material.failures,
         workers=candidate.workers,
         seed=options.seed,
         passes=options.passes,

@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from gradmux.orchestrator.schemes.scheme import FloatArray
+
 CLEARLY = 0.05
 """points of the front that differ by less are taken for one"""
 
@@ -24,6 +28,19 @@ class Spread:
     """5 % of the resamples are below"""
     high_s: float
     """5 % are above"""
+    stops: int = 0
+    """resamples on which the run stops, since all attempts of a worker fail; the rest is of the others"""
+
+    @classmethod
+    def of(cls, total_s: FloatArray) -> Spread | None:
+        """Of these runs (resamples,), inf where one stops; None when there are none, or all stop."""
+        ended_s = total_s[np.isfinite(total_s)]
+        if not ended_s.size:
+            return None
+        low_s, high_s = np.quantile(ended_s, (0.05, 0.95))
+        return cls(
+            float(ended_s.mean()), float(ended_s.std()), float(low_s), float(high_s), total_s.size - ended_s.size
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +78,8 @@ class CrossValidation:
     The search is over the schemes that came close on the whole profile.
     """
 
-    loss: float
-    """mean loss against the best of the half it was run on, as a share of that"""
+    loss: float | None
+    """mean loss against the best of the half it was run on, as a share of that; None: the run stops on one of them"""
     rounds: int
     """in the smaller half"""
 

@@ -9,6 +9,7 @@ Knows no schemes. Read next: `tuner.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,11 +57,9 @@ class Resampled:
         self.cost_usd: FloatArray = np.array([cost for _, cost in played])
         """(resamples, finalists)"""
 
-    def spread(self, finalist: int) -> Spread:
-        """How one finalist's time varies."""
-        total_s = self.total_s[:, finalist]
-        low_s, high_s = np.quantile(total_s, (0.05, 0.95))
-        return Spread(float(total_s.mean()), float(total_s.std()), float(low_s), float(high_s))
+    def spread(self, finalist: int) -> Spread | None:
+        """How one finalist's time varies; None: it stops on all of them."""
+        return Spread.of(self.total_s[:, finalist])
 
     def values(self, options: TuneOptions) -> FloatArray:
         """(resamples, finalists) what is to be least."""
@@ -79,11 +78,11 @@ def settle(value: FloatArray, other: FloatArray) -> int:
 
 def resample(material: Material, rounds: int, rng: np.random.Generator) -> Material:
     """As many rounds, drawn with replacement, with what the measured ones cannot have shown."""
-    measured_s = material.delays_s
-    delays_s = measured_s[rng.integers(len(measured_s), size=rounds)]
-    unseen = rng.random(delays_s.shape) < 1.0 / (measured_s.size + 1)
-    slow_s = max(UNSEEN * float(np.median(measured_s)), float(measured_s.max()))
-    return material.rows(np.where(unseen, slow_s, delays_s))
+    drawn = material.taken(rng.integers(len(material.delays_s), size=rounds))
+    unseen = rng.random(drawn.delays_s.shape) < 1.0 / (material.delays_s.size + 1)
+    answered_s = material.answered_s
+    slow_s = max(UNSEEN * float(np.median(answered_s)), float(answered_s.max()))
+    return replace(drawn, delays_s=np.where(unseen, slow_s, drawn.delays_s))
 
 
 def cross_validate(tried: list[Tried], material: Material, options: TuneOptions) -> CrossValidation | None:
@@ -92,18 +91,19 @@ def cross_validate(tried: list[Tried], material: Material, options: TuneOptions)
     if half < MIN_HALF:
         return None
     every = Finalists(tried, [(place, column) for place, each in enumerate(tried) for column in range(each.batch.size)])
-    halves = [every.play(material.rows(rows), options) for rows in np.array_split(material.delays_s, 2)]
-    losses = [_loss(halves[searched], halves[1 - searched], options) for searched in range(2)]
-    return CrossValidation(float(np.mean(losses)), half)
+    rounds = np.arange(len(material.delays_s))
+    halves = [every.play(material.taken(rows), options) for rows in np.array_split(rounds, 2)]
+    loss = float(np.mean([_loss(halves[searched], halves[1 - searched], options) for searched in range(2)]))
+    return CrossValidation(loss if np.isfinite(loss) else None, half)
 
 
 def _loss(searched: tuple[FloatArray, FloatArray], run: tuple[FloatArray, FloatArray], options: TuneOptions) -> float:
-    """What is lost on `run` by what is best on `searched`, as a share; both are (seconds, dollars)."""
+    """What is lost on `run` by what is best on `searched`, as a share; both are (seconds, dollars). inf: it stops."""
     chosen = _settled(*searched, options)
     run_s, run_usd = run
     values = options.value(run_usd, run_s)
     least = float(values.min())
-    return float(values[chosen]) / least - 1.0 if least > 0 else 0.0
+    return float(values[chosen]) / least - 1.0 if 0 < least < np.inf else 0.0
 
 
 def _settled(total_s: FloatArray, cost_usd: FloatArray, options: TuneOptions) -> int:

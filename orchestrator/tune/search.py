@@ -58,6 +58,7 @@ def evaluator(material: Material, options: TuneOptions) -> Evaluator:
         wait=wait_policy(options.closing),
         limits=options.limits(material.concurrency),
         load=material.load,
+        failures=material.failures,
         seed=options.seed,
     )
     return Evaluator(setting, material.chance)
@@ -69,7 +70,7 @@ def batches(material: Material, options: TuneOptions) -> list[Batch]:
     found = [
         batch
         for scheme in options.schemes
-        if scheme in EVALUATED and not (by_mu and scheme == "backup")
+        if scheme in EVALUATED and not (scheme == "backup" and (by_mu or material.failing))
         for workers in workers_for(scheme, material, options)
         for batch in grids.for_tuning(
             scheme,
@@ -114,7 +115,7 @@ def _require_positive(batch: Batch, material: Material) -> None:
     if not batch.size:
         return
     load = float(batch.load().min())
-    fastest_s = float(material.delays_s.min()) + material.load.shift_s(load)
+    fastest_s = float(material.answered_s.min()) + material.load.shift_s(load)
     if fastest_s < 0:
         raise ConfigError(
             f"a slope of {material.load.slope_s:g} s and a base load of {material.load.base_load:g} make the fastest "

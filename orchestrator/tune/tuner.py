@@ -11,6 +11,7 @@ It reports the best even when that is `uncoded`. Read next: `search.py`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from gradmux.orchestrator.delays import DelayProfile
-from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.errors import ConfigError, TaskFailed
 from gradmux.orchestrator.evaluate import Evaluator
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.tune import playing, search
@@ -79,8 +80,6 @@ def tune(
 class _Tuning:
     """What was tried on one profile, ranked, and what is chosen of it."""
 
-    best: Choice
-
     def __init__(self, material: Material, options: TuneOptions, tell: Callable[[str], None] | None) -> None:
         self._material, self._options = material, options
         batches = search.batches(material, options)
@@ -88,8 +87,11 @@ class _Tuning:
             sets, most = sum(batch.size for batch in batches), max(batch.workers for batch in batches)
             tell(f"trying {sets:,} parameter sets on up to {most:,} workers, {options.jobs} jobs each")
         self.tried = search.try_all(batches, material, options)
-        self._ranked = search.rank(self.tried, options) if self.tried else []
-        self._spreads: dict[Pick, Spread] = {}
+        ranked = search.rank(self.tried, options) if self.tried else []
+        self._ranked = [pick for pick in ranked if np.isfinite(self._value(pick))]
+        """all that do not stop on the profile, best first"""
+        self._spreads: dict[Pick, Spread | None] = {}
+        self._best: Choice | None = None
         self.validation: CrossValidation | None = None
         self.fitting: Choice | None = None
         """what fits itself to the delays, if it may be chosen"""
@@ -97,21 +99,34 @@ class _Tuning:
         if not (self.tried or allowed(options) or self.looped.every):
             raise ConfigError(f"nothing fits: {', '.join(options.schemes)} under these bounds has no parameters to try")
 
+    @property
+    def best(self) -> Choice:
+        """What is chosen. Raises: ConfigError when all that was tried stops."""
+        if self._best is None:
+            raise ConfigError(
+                f"whatever is tried stops on this profile: in some round all {self._options.attempts} attempts of a "
+                "worker fail; allow more (--attempts), or measure anew"
+            )
+        return self._best
+
     def choose(self) -> None:
         """The best fixed choice, or what fits itself to the delays where that comes near it."""
         rng = np.random.default_rng((self._options.seed, 1))
         drawn = [resample(self._material, self._options.jobs, rng) for _ in range(self._options.resamples)]
         fixed, fixed_values = self._fixed(drawn) if self._ranked else (None, np.full(max(len(drawn), 1), np.inf))
         if fixed is not None:
-            self.best = fixed
+            self._best = fixed
         few = drawn[:FEW]
         least = self._play_the_best(few, float(fixed_values[: max(len(few), 1)].mean()))
         if not allowed(self._options):
             return
-        found = fitting(self._material, few, self._options)
+        try:
+            found = fitting(self._material, few, self._options)
+        except TaskFailed:
+            return
         self.fitting = found.choice
         if float(found.values.mean()) * (1.0 - FITS) <= least or not self.best.exact:
-            self.best = found.choice
+            self._best = found.choice
 
     def _play_the_best(self, few: list[Material], least: float) -> float:
         """The best of what the loop played is taken where it beats `least` on the same resamples; what is least now."""
@@ -120,10 +135,17 @@ class _Tuning:
         if not rivals:
             return least
         rival = min(rivals, key=value)
-        mean = float(np.mean([value(playing.again(rival, each, self._options)) for each in few or [self._material]]))
+        mean = float(np.mean([self._again(rival, each) for each in few or [self._material]]))
         if mean < least:
-            self.best = rival
+            self._best = rival
         return min(mean, least)
+
+    def _again(self, rival: Choice, material: Material) -> float:
+        """What it is worth on other delays; inf: it stops there."""
+        try:
+            return self._worth_of(playing.again(rival, material, self._options))
+        except TaskFailed:
+            return math.inf
 
     def _fixed(self, drawn: list[Material]) -> tuple[Choice, FloatArray]:
         """The best fixed choice, and its values on the resampled profiles (or on the profile itself, without any)."""
@@ -197,7 +219,7 @@ class _Tuning:
         total_s = np.concatenate([*(each.total_s for each in self.tried), [one.total_s for one in beside]])
         cost_usd = np.concatenate([*(each.cost_usd for each in self.tried), [one.cost_usd for one in beside]])
         picks = [(place, column) for place, each in enumerate(self.tried) for column in range(each.batch.size)]
-        kept = thin(front(total_s, cost_usd), PARETO)
+        kept = thin([at for at in front(total_s, cost_usd) if np.isfinite(total_s[at])], PARETO)
         told = dict(
             zip(
                 (at for at in kept if at < len(picks)),
@@ -233,24 +255,32 @@ class _Tuning:
         if not tried or self._options.by_mu:
             batches = search.batches(self._material, options)
             tried = search.try_all(batches, self._material, options)
-        return self._least(tried, options) if tried else None
+        if tried:
+            return self._least(tried, options)
+        looped = [each for each in self.looped.every if each.scheme == scheme]
+        return min(looped, key=self._worth_of, default=None)
 
     def _independent(self) -> Choice | None:
         batch = search.independent(self._material, self._options)
         if batch is None:
             return None
         tried = search.try_all([batch], self._material, self._options)
-        return replace(self._least(tried, self._options), scheme="independent", params={})
+        found = self._least(tried, self._options)
+        return found and replace(found, scheme="independent", params={})
 
     def _map(self) -> Choice | None:
         batches = map_batches(self._material, self._options)
         if not batches:
             return None
         tried = search.try_all(batches, self._material, self._options)
-        return named_map(self._least(tried, self._options))
+        found = self._least(tried, self._options)
+        return found and named_map(found)
 
-    def _least(self, tried: list[Tried], options: TuneOptions) -> Choice:
+    def _least(self, tried: list[Tried], options: TuneOptions) -> Choice | None:
+        """The best; None: all stop on the profile."""
         place, column = search.rank(tried, options)[0]
+        if not np.isfinite(tried[place].total_s[column]):
+            return None
         evaluator = search.evaluator(self._material, options)
         return _choice(tried[place], column, evaluator, None)
 
@@ -292,6 +322,11 @@ def _doubts(validation: CrossValidation | None) -> tuple[str, ...]:
     """Is the profile too short for its choice?"""
     if validation is None:
         return ("too few rounds to cross-validate the choice",)
+    if validation.loss is None:
+        return (
+            "the profile is too short for its choice: tuned on one half of its rounds, it stops on the other, as all "
+            "attempts of a worker fail; measure more rounds",
+        )
     if validation.loss <= TOLERABLE_LOSS:
         return ()
     return (

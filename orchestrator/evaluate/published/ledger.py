@@ -89,14 +89,17 @@ class Ledger:
         """The results by column; `detail` asks for single durations and for what was in flight."""
         waits, calls, task_calls, work_s = self._sums
         total_s, durations_s, peak = self._totals_s(classes, shift), None, None
-        if detail or limited(setting):
+        fixed_s = classes.spread(work_s + shift.constant_s * calls)
+        billed_s = fixed_s + classes.spread(task_calls) * shift.per_task_s
+        invocations = classes.spread(calls.astype(np.int64))
+        if detail or limited(setting) or draws.failing:
             timeline = lay_out(self._rounds(classes, shift, plays), setting, draws)
             total_s, durations_s, peak = timeline.total_s, timeline.durations_s, timeline.peak
-        fixed_s = classes.spread(work_s + shift.constant_s * calls)
+            billed_s, invocations = billed_s + timeline.again_s, invocations + timeline.again_calls
         return Played(
             total_s=total_s,
-            billed_s=fixed_s + classes.spread(task_calls) * shift.per_task_s,
-            invocations=classes.spread(calls.astype(np.int64)),
+            billed_s=billed_s,
+            invocations=invocations,
             waits=classes.spread(waits.astype(np.int64)),
             durations_s=durations_s,
             peak=peak,

@@ -54,7 +54,7 @@ class Closing:
 
     def only(self, playing: BoolArray) -> Closing:
         """This where `playing`, and no time at all elsewhere."""
-        return Closing(self.base_s * playing, self.slope * playing)
+        return Closing(np.where(playing, self.base_s, 0.0), self.slope * playing)
 
     def duration_s(self, shift_s: FloatArray) -> FloatArray:
         """Seconds, for delays shifted by `shift_s`."""

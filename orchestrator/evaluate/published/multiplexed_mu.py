@@ -53,7 +53,7 @@ class _Multiplexed:
         game.settle(draws.order[t], lambda columns, _: self._late(t, columns))
         first = game.classes.first
         playing = t < self._setting.jobs + self._delay[first]
-        asked = Asked(draws.workers * playing, draws.delays_s[t].sum() * playing, self._slots(t, first))
+        asked = Asked(draws.workers * playing, draws.worked_s[t].sum() * playing, self._slots(t, first))
         closing = self._cut.closing(t, game.late, game.let_go).only(playing)
         self._ledger.note(t, closing, asked, game.refused & playing)
 

@@ -107,7 +107,7 @@ class _Repeat:
 
         gone = game.settle(draws.order[t], late, self._can_spare)
         playing = bits.size(self._repeats.now) > 0 if idle else np.ones(game.classes.count, dtype=np.bool_)
-        asked = Asked(draws.workers * playing, draws.delays_s[t].sum() * playing, np.ones(playing.size, dtype=np.int64))
+        asked = Asked(draws.workers * playing, draws.worked_s[t].sum() * playing, np.ones(playing.size, dtype=np.int64))
         self._ledger.note(t, self._cut.closing(t, game.late, game.let_go).only(playing), asked, game.refused)
         self._lacking.push(gone | self._repeats.now)
         if idle:
@@ -132,7 +132,7 @@ class _Repeat:
         playing = bits.size(self._repeats.now) > 0
         last_s = np.where(asked, delays_s, 0.0).max(axis=1)
         closing = Closing(last_s, playing.astype(np.float64))
-        calls = Asked(asked.sum(axis=1), asked @ delays_s, np.ones(playing.size, dtype=np.int64))
+        calls = Asked(asked.sum(axis=1), asked @ draws.worked_s[t], np.ones(playing.size, dtype=np.int64))
         self._ledger.note(t, closing, calls, game.refused)
         self._lacking.push(self._repeats.now)
         self._asked[t] = game.classes.spread(asked)

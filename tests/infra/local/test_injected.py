@@ -54,6 +54,19 @@ def test_a_delay_beyond_the_timeout_is_a_timeout_in_scaled_time(emulator: Emulat
     assert "timed out after 1.00 seconds" in outcome.payload["errorMessage"]
 
 
+def test_where_a_delay_is_missing_the_call_fails_when_it_is_said_or_at_the_timeout(
+    emulator: Emulator, invoke: Invoke
+) -> None:
+    inf = float("inf")
+    emulator.set_delays(DelayPlan.of([[inf, inf]], found_s=[[0.5, inf]], time_scale=0.2))
+    seconds, stated = timed(invoke, {"round": 0, "worker": 0, "attempt": 1})
+    assert seconds >= 0.1
+    assert "Duration: 100.00 ms" in stated.log
+    assert (stated.error, stated.payload["errorType"]) == ("Unhandled", "Runtime.ExitError")
+    _, unstated = timed(invoke, {"round": 0, "worker": 1, "attempt": 1})
+    assert unstated.payload["errorType"] == "Sandbox.Timedout"
+
+
 def test_other_events_are_not_delayed(emulator: Emulator, invoke: Invoke) -> None:
     emulator.set_delays(DelayPlan.of([[3 * CONFIG.timeout_s]]))
     assert invoke({"do": "echo"}).error is None, "with the delay it would be a timeout"

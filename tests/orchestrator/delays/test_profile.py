@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from gradmux.orchestrator.delays import DelayProfile
+from gradmux.orchestrator.delays import DelayProfile, Failures
 from gradmux.orchestrator.errors import ConfigError
 
 
@@ -140,3 +140,21 @@ def test_figures_and_name_travel_with_every_drawing() -> None:
     profile = DelayProfile(np.ones((4, 4)), load=0.5, slope_s=1.5, base_load=0.25, name="kept")
     for drawn in (profile.tile(9), profile.resample(seed=0), profile.split(0.5)[1]):
         assert (drawn.load, drawn.slope_s, drawn.base_load, drawn.name) == (0.5, 1.5, 0.25, "kept")
+
+
+def test_when_a_failure_was_found_stands_beside_it_and_goes_with_its_round() -> None:
+    delays, failed = np.array([[0.5, 1.0], [np.inf, 2.0]]), np.array([[True, False], [True, False]])
+    profile = DelayProfile(delays, failed=failed)
+    assert profile.found_s.tolist() == [[0.5, np.inf], [np.inf, np.inf]]
+    assert profile.take(np.array([1, 0, 0])).found_s[:, 0].tolist() == [np.inf, 0.5, 0.5]
+    assert profile.same_as(profile.take(np.arange(2)))
+    assert not profile.same_as(DelayProfile(np.array([[np.inf, 1.0], [np.inf, 2.0]])))
+    instants = profile.failures(timeout_s=3.0).instants(profile.delays_s)
+    assert instants.tolist() == [[0.5, 0.0], [3.0, 0.0]]
+    late = DelayProfile(np.array([[9.0, 1.0]]), failed=failed[:1])
+    assert late.failures(3.0).instants(late.delays_s)[0, 0] == 3.0
+
+
+def test_a_timeout_is_a_duration() -> None:
+    with pytest.raises(ConfigError, match="timeout_s must be a number of seconds above 0"):
+        Failures(0.0)

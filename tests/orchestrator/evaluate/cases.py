@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 
+from gradmux.orchestrator.delays import Failures
+from gradmux.orchestrator.errors import TaskFailed
 from gradmux.orchestrator.evaluate import Batch, Setting
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
 from gradmux.orchestrator.policies import Earliest, Limits, Mu
@@ -24,8 +26,8 @@ class Case:
     setting: Setting
     batch: Batch
 
-    def simulated(self, column: int) -> Simulation:
-        """The loop, played for one column."""
+    def simulated(self, column: int) -> Simulation | None:
+        """The loop, played for one column; None where the run stops, since all attempts of a worker fail."""
         setting, batch = self.setting, self.batch
         load = None if batch.loads is None else float(batch.loads[column])
         options = SimulationOptions(
@@ -34,10 +36,14 @@ class Case:
             wait=setting.wait,
             limits=setting.limits,
             load=replace(setting.load, load=load),
+            failures=setting.failures,
             workers=batch.workers,
             seed=setting.seed,
         )
-        return simulate(setting.delays_s, batch.scheme, batch.params(column), options)
+        try:
+            return simulate(setting.delays_s, batch.scheme, batch.params(column), options)
+        except TaskFailed:
+            return None
 
 
 @st.composite
@@ -51,6 +57,17 @@ def profiles(draw: st.DrawFn, columns: int) -> FloatArray:
     share = draw(st.sampled_from([0.0, 0.1, 0.4, 0.8]))
     delays = rng.uniform(0.8, 1.2, (rows, columns))
     return np.where(rng.random(delays.shape) < share, delays * rng.uniform(1, 30, delays.shape), delays)
+
+
+@st.composite
+def missing(draw: st.DrawFn, delays_s: FloatArray) -> tuple[FloatArray, Failures]:
+    """The delays with some answers missing, and when that is found: after a delay of their own, or at the timeout."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    lost = rng.random(delays_s.shape) < draw(st.sampled_from([0.05, 0.2, 0.5]))
+    lost.flat[rng.integers(lost.size)] = False  # a profile without any answer is refused
+    found_s = np.where(rng.random(delays_s.shape) < 0.7, rng.uniform(0.05, 4.0, delays_s.shape), np.inf)
+    failures = Failures(draw(st.sampled_from([0.7, 3.0, 60.0])), draw(st.sampled_from([found_s, None])))
+    return np.where(lost, np.inf, delays_s), failures
 
 
 @st.composite
@@ -97,8 +114,8 @@ def batches(draw: st.DrawFn, scheme: str, workers: int) -> Batch:
 
 
 @st.composite
-def cases(draw: st.DrawFn, scheme: str) -> Case:
-    """Everything that the evaluator covers."""
+def cases(draw: st.DrawFn, scheme: str, *, failing: bool = False) -> Case:
+    """Everything that the evaluator covers; `failing`: with answers that are missing."""
     workers = draw(st.integers(1, 12))
     columns = workers + draw(st.sampled_from([0, 0, 3]))
     wait = Earliest() if scheme in ("backup",) else draw(waits())
@@ -115,8 +132,13 @@ def cases(draw: st.DrawFn, scheme: str) -> Case:
     if fixed:
         rng = np.random.default_rng(draw(st.integers(0, 99)))
         batch = replace(batch, loads=rng.uniform(0, 1, batch.size))
+    delays_s, failures = draw(profiles(columns)), Failures()
+    if failing:
+        delays_s, failures = draw(missing(delays_s))
+        limits = replace(limits, attempts=draw(st.integers(1, 4)))
     setting = Setting(
-        delays_s=draw(profiles(columns)),
+        delays_s=delays_s,
+        failures=failures,
         jobs=draw(st.integers(1, 12)),
         models=draw(st.integers(1, 5)),
         wait=wait,

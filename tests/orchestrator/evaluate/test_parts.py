@@ -163,8 +163,10 @@ def test_what_is_not_covered_is_refused(case: str) -> None:
         Evaluator(setting).play(batch)
 
 
-def test_unfinished_delays_are_refused() -> None:
-    with pytest.raises(ConfigError, match="finite delays only"):
-        Setting(np.array([[1.0, np.inf]]))
+def test_what_only_the_loop_plays_is_refused() -> None:
+    failing = Setting(np.array([[1.0, np.inf]]))
+    values = {"share": np.array([0.9]), "mu": np.array([1.0])}
+    with pytest.raises(ConfigError, match="backup is not evaluated where calls fail: use simulate"):
+        Evaluator(failing).play(Batch("backup", 2, values, 1))
     with pytest.raises(ConfigError, match="use simulate"):
         Setting(np.ones((2, 4)), limits=Limits(deadline_s=1.0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gradmux.orchestrator.delays import Failures
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.ports import Invocation
@@ -90,12 +91,12 @@ def test_messages_come_when_their_load_is_done_and_count_as_one_invocation() -> 
 
 
 def test_a_failed_invocation_sends_no_early_message() -> None:
-    fleet = ProfileFleet(DelayTable(np.array([[np.inf, 3.0]]), 2), LoadModel())
+    fleet = ProfileFleet(DelayTable(np.array([[np.inf, 3.0]]), 2, failures=Failures(5.0)), LoadModel())
     slots = (Task(0, (0,), (1.0,)), Task(0, (1,), (1.0,), message=1))
     fleet.invoke([Invocation(round=0, worker=0, attempt=1, slots=slots, load=1.0, early=(0.5,))])
     only = fleet.next(None)
     assert only is not None
-    assert (only.final, only.slots, only.at_s) == (True, (), 3.0)
+    assert (only.final, only.slots, only.at_s) == (True, (), 5.0)
     assert fleet.next(None) is None
 
 
