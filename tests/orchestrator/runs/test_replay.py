@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.delays import Failures
 from gradmux.orchestrator.distances import RecordedDistances
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.job_file import parse_job
@@ -70,7 +71,7 @@ def record_of(name: str) -> tuple[JobConfig, list[Line]]:
     record = MemoryRecord()
     wait, told = {"policy": "earliest"}, {WORTH: context.worth.to_dict()}
     record.write(Header("r", name, params, scheme.workers, M, STEPS, context.seed, wait, asdict(limits), extra=told))
-    fleet = ProfileFleet(DelayTable(delays_s, scheme.workers), LoadModel(0.5))
+    fleet = ProfileFleet(DelayTable(delays_s, scheme.workers, failures=Failures(1.1)), LoadModel(0.5))
     rounds = Rounds(scheme, plan, Earliest(), limits)
     loop = Loop(plan=plan, rounds=rounds, fleet=fleet, trainer=NoTrainer(), recorder=record, asked=distances.take)
     loop.run()
