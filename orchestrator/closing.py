@@ -13,6 +13,9 @@ from typing import Any, Literal, get_type_hints
 
 from gradmux.orchestrator.errors import ConfigError
 
+TIMEOUT_S = 60.0
+"""seconds that a function may run where nothing is said, as in a job file: then a call without answer is over"""
+
 
 def key(
     default: Any, meaning: str, *, least: float | None = None, most: float | None = None, what: str = "a number"

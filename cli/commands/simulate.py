@@ -11,7 +11,7 @@ from gradmux.cli.closing import closing_options
 from gradmux.cli.numbers import TIMEOUT_HELP, FiniteFloat, HourUsd
 from gradmux.cli.options import Settings, command, pass_settings
 from gradmux.cli.output import facts, print_json, stderr, stdout, table
-from gradmux.orchestrator.delays.failures import TIMEOUT_S
+from gradmux.orchestrator.closing import TIMEOUT_S
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:

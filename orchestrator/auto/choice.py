@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gradmux.orchestrator.closing import Closing
-from gradmux.orchestrator.delays.failures import TIMEOUT_S
+from gradmux.orchestrator.closing import TIMEOUT_S, Closing
 from gradmux.orchestrator.prices import PRICES, Prices
 from gradmux.orchestrator.schemes.worth import HOUR_USD
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradmux.orchestrator.delays.failures import TIMEOUT_S
+from gradmux.orchestrator.closing import TIMEOUT_S
 from gradmux.orchestrator.delays.profile import DelayProfile
 
 FEW_ROUNDS = 20

@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from gradmux.orchestrator.closing import TIMEOUT_S
 from gradmux.orchestrator.delays.dealing import dealt
 from gradmux.orchestrator.errors import ConfigError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
-TIMEOUT_S = 60.0
-"""what a function is given where nothing is said, as in a job file"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

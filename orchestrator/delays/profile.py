@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from gradmux.orchestrator.delays.failures import TIMEOUT_S, Failures
+from gradmux.orchestrator.closing import TIMEOUT_S
+from gradmux.orchestrator.delays.failures import Failures
 from gradmux.orchestrator.errors import ConfigError
 
 FloatArray = npt.NDArray[np.float64]

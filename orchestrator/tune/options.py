@@ -9,8 +9,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from gradmux.orchestrator.closing import Closing
-from gradmux.orchestrator.delays.failures import TIMEOUT_S
+from gradmux.orchestrator.closing import TIMEOUT_S, Closing
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.policies import Limits, limits_of
 from gradmux.orchestrator.prices import PRICES, Prices
