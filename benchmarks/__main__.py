@@ -42,7 +42,7 @@ USUAL = (
     "stability",
     "profile_calibration",
 )
-LONG = ("soak", "many_jobs", "pipeline_variants")
+LONG = ("soak", "many_jobs", "pipeline_variants", "large_set")
 """run when they are asked for"""
 INTERRUPTED = 130
 

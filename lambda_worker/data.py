@@ -39,12 +39,13 @@ class Dataset:
     """Rows of one manifest, through a disk cache or by ranges."""
 
     def __init__(
-        self, manifest: Manifest, objects: ObjectStore, cache: DiskCache, whole_bytes: int = WHOLE_BYTES
+        self, manifest: Manifest, objects: ObjectStore, cache: DiskCache, whole_bytes: int | None = None
     ) -> None:
+        """`whole_bytes`: up to how many the set is fetched whole; None: WHOLE_BYTES."""
         self.manifest, self.layout = manifest, manifest.layout
         self._objects = objects
         self._cache = cache
-        self._whole = self.layout.bytes <= min(whole_bytes, cache.limit_bytes)
+        self._whole = self.layout.bytes <= min(WHOLE_BYTES if whole_bytes is None else whole_bytes, cache.limit_bytes)
         self._names = [each.name for each in self.layout.columns if role_of(each.name) != SAMPLING]
         self._shards = Shards(manifest, objects.get_range, self._from_disk)
 
@@ -59,6 +60,17 @@ class Dataset:
             raise DataError(f"rows {ids.min()} to {ids.max()} of a data set that has {self.layout.rows}")
         arrays = self._shards.arrays(ids, self._names)
         return self._preparation.rows(arrays, ids, epoch, self._function, dtype)
+
+    @property
+    def waits(self) -> int:
+        """How often reading rows by ranges has waited for storage."""
+        return self._shards.waits
+
+    @property
+    def fetches(self) -> list[int]:
+        """Bytes of each request by which a sandbox fetches the whole set, once; none where it reads by ranges."""
+        shards = map(self.layout.size, range(self.layout.shards if self._whole else 0))
+        return [min(PIECE_BYTES, size - lo) for size in shards for lo in range(0, size, PIECE_BYTES)]
 
     def sampling(self) -> NDArray[np.float64] | None:
         """(rows,) in proportion to what rows are drawn; None when each comes once an epoch."""

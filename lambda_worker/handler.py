@@ -69,11 +69,11 @@ class Worker:
         """The reply to one request, as JSON values."""
         watch = Stopwatch()
         request = parse_request(event)
-        invocation = Invocation(request, self._enter(request.bucket), self._cold, watch)
+        invocation = Invocation(request, self.sandbox(request.bucket), self._cold, watch)
         self._cold = False
         return invocation.reply()
 
-    def _enter(self, bucket: str) -> Sandbox:
+    def sandbox(self, bucket: str) -> Sandbox:
         """The sandbox's memory of this bucket; another bucket's is forgotten."""
         if self._sandbox is None or bucket != self._bucket:
             self._bucket, self._sandbox = bucket, Sandbox(self._open_bucket(bucket), self._disk)

@@ -54,6 +54,8 @@ class Shards:
 
     def __init__(self, manifest: Manifest, get_range: GetRange, tables: Tables = lambda _: None) -> None:
         self.manifest, self.layout = manifest, manifest.layout
+        self.waits = 0
+        """how often requests were waited for, several at once being one"""
         self._get_range, self._tables = get_range, tables
 
     def arrays(self, ids: Ids, names: Sequence[str] | None = None) -> dict[str, Table]:
@@ -92,6 +94,7 @@ class Shards:
             found[run.column.name][run.places] = table[run.inside]
 
     def _bodies(self, runs: Sequence[Run]) -> Sequence[bytes]:
+        self.waits += 1
         if len(runs) == 1:
             return [self._get_range(runs[0].key, runs[0].lo, runs[0].hi)]
         with ThreadPoolExecutor(PARALLEL_READS) as pool:

@@ -93,10 +93,10 @@ class Preparation:
         return {name: self._scaled(each, dtype) if name in chosen else each for name, each in tensors.items()}
 
     def _scaled(self, values: Tensor, dtype: torch.dtype) -> Tensor:
-        found = values.to(dtype) / self.scale
+        found = values.to(dtype, copy=True).div_(self.scale)
         if self.mean:
-            found = found - _by_channel(self.mean, found)
-        return found / _by_channel(self.std, found) if self.std else found
+            found.sub_(_by_channel(self.mean, found))
+        return found.div_(_by_channel(self.std, found)) if self.std else found
 
 
 PLAIN = Preparation()

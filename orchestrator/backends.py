@@ -61,6 +61,8 @@ class Pace:
     """by what factor the same computation takes longer there"""
     moving_bytes_per_s: float = inf
     """to and from the store, by one worker: comes on top of the computation; inf where that was measured with it"""
+    first_byte_s: float = 0.0
+    """from a request to the store until its answer begins: comes on top as often as one is waited for"""
     summing_bytes_per_s: float = 75e6
     """of one worker that sums gradients in the store"""
 

@@ -26,6 +26,8 @@ WHOLE_CPU_MB = 1769
 """A function with so much memory has one processor; with less, a part of one."""
 S3_BYTES_PER_S = 75e6
 """What one worker reads from S3, or writes there: an assumption."""
+S3_FIRST_BYTE_S = 0.03
+"""From a worker's request to S3 until its answer begins: an assumption."""
 DELAYS = "lambda-like"
 
 
@@ -92,7 +94,12 @@ class AwsBackend:
 
     def pace(self, job: JobConfig) -> Pace:
         slower = max(1.0, WHOLE_CPU_MB / job.cluster.memory_mb)
-        return Pace(slower, moving_bytes_per_s=S3_BYTES_PER_S, summing_bytes_per_s=S3_BYTES_PER_S)
+        return Pace(
+            slower,
+            moving_bytes_per_s=S3_BYTES_PER_S,
+            first_byte_s=S3_FIRST_BYTE_S,
+            summing_bytes_per_s=S3_BYTES_PER_S,
+        )
 
     def examine(self, asked: Examination) -> Iterator[Finding]:
         from gradmux.infra.aws.doctor.backend import examine

@@ -83,6 +83,10 @@ class Storing:
     """bytes that it gets of each gradient which workers have summed"""
     slice_s: float = 0.0
     """what one result's part of a slice takes, seconds"""
+    fetch_gets: int = 0
+    """requests by which each worker fetches the rows, once, where they are few enough to be kept whole"""
+    fetch_s: float = 0.0
+    """what that takes, seconds"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +202,11 @@ def play(
 
 
 def bill(calls: Calls, work: Work, storing: Storing, workers: int, memory_mb: int, prices: Prices) -> Bill:
-    """What these calls cost. `workers`: n, each of which looks for the cancel marker."""
+    """What these calls cost. `workers`: n, each of which looks for the cancel marker and may fetch the rows once."""
     sums = calls.jobs * storing.slices
     invocations = calls.invocations + sums
     billed_s = calls.billed_s + calls.results * storing.slices * storing.slice_s + invocations * ROUNDED_S
+    billed_s += workers * storing.fetch_s
     puts, gets = _s3_requests(calls, work, storing, workers)
     return Bill(
         invocations=invocations,
@@ -217,7 +222,7 @@ def bill(calls: Calls, work: Work, storing: Storing, workers: int, memory_mb: in
 def _s3_requests(calls: Calls, work: Work, storing: Storing, workers: int) -> tuple[float, float]:
     """(puts, gets) of the whole run. Listing costs as much as putting."""
     puts = calls.tasks * work.puts + calls.jobs * storing.puts_per_job
-    gets = calls.tasks * work.gets
+    gets = calls.tasks * work.gets + workers * storing.fetch_gets
     gets += min(calls.tasks, workers * (1 + calls.wall_s / CANCEL_LOOK_S))
     if storing.fetched:
         gets += calls.tasks * work.puts

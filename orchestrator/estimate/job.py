@@ -34,6 +34,7 @@ from gradmux.orchestrator.training.cloud_sum import slices_of
 
 MOST_CALLS = 30_000
 """So many calls are played, which takes about a second; what is left of a longer run is taken to cost as much."""
+MB = 1e6
 AT_ONCE_S = 1e-6
 """no deadline is shorter"""
 
@@ -129,7 +130,7 @@ def estimate_job(prepared: Prepared, prices: Prices, named: str | None = None) -
         calls=played.calls,
         shares=tuple((plan.name, share.seconds) for plan, share in zip(prepared.models, shares, strict=True)),
         scheme=played.scheme,
-        assumes=_assumes(prepared, delays, shares, played, prices),
+        assumes=_assumes(prepared, delays, trial, shares, played, prices),
         memory_mb=cluster.memory_mb,
         prices=prices,
         max_cost_usd=cluster.max_cost_usd,
@@ -178,7 +179,8 @@ def _first_rounds(prepared: Prepared) -> Seen:
 
 def at_pace(share: Share, pace: Pace) -> Share:
     """What was measured here, as it is on a backend."""
-    return replace(share, seconds=share.seconds * pace.slower + share.moved_bytes / pace.moving_bytes_per_s)
+    moving_s = share.moved_bytes / pace.moving_bytes_per_s + share.waits * pace.first_byte_s
+    return replace(share, seconds=share.seconds * pace.slower + moving_s)
 
 
 def _work(shares: Sequence[Share], slope_s: float) -> Work:
@@ -198,6 +200,8 @@ def _storing(prepared: Prepared, trial: Trial, pace: Pace, *, mailed: bool) -> S
         sent_per_task=0.0 if trial.in_cloud else size,
         sent_per_job=size if trial.in_cloud else 0.0,
         slice_s=size / slices / pace.summing_bytes_per_s if slices else 0.0,
+        fetch_gets=len(trial.fetches),
+        fetch_s=sum(size / pace.moving_bytes_per_s + pace.first_byte_s for size in trial.fetches),
     )
 
 
@@ -261,7 +265,9 @@ def _of_steps(prepared: Prepared, steps: int) -> Prepared:
 # --- in words ----------------------------------------------------------------------------------------------------
 
 
-def _assumes(prepared: Prepared, delays: CallDelays, shares: Sequence[Share], played: Played, prices: Prices) -> str:
+def _assumes(
+    prepared: Prepared, delays: CallDelays, trial: Trial, shares: Sequence[Share], played: Played, prices: Prices
+) -> str:
     """What the estimate rests on, in one line."""
     least, most = (1e3 * pick(share.seconds for share in shares) for pick in (min, max))
     share = f"{least:.1f} ms" if len(shares) == 1 or most - least < 0.1 else f"{least:.1f} to {most:.1f} ms"
@@ -272,7 +278,7 @@ def _assumes(prepared: Prepared, delays: CallDelays, shares: Sequence[Share], pl
     }[delays.how]
     if delays.how is How.LONGER and delays.name != "none":
         takes += f", or the emulator's delay of {delays.name!r} if that is longer"
-    told = [f"{takes}, all of it billed", "no cold starts, no faults"]
+    told = [f"{takes}, all of it billed", "no cold starts, no faults", *_moving(trial)]
     if played.jobs < prepared.plan.jobs:
         told.append(f"{played.jobs:,} of {prepared.plan.jobs:,} gradients played")
     if prepared.auto:
@@ -281,3 +287,21 @@ def _assumes(prepared: Prepared, delays: CallDelays, shares: Sequence[Share], pl
         told.append("every result sent anew")
     told.append("the client outside of AWS, no free tier")
     return "; ".join([*told, f"list prices of {prices.date}, x86"])
+
+
+def _moving(trial: Trial) -> list[str]:
+    """What goes through S3, in words."""
+    told, most = [], max(trial.shares, key=lambda share: share.moved_bytes)
+    if trial.fetches:
+        size, requests = sum(trial.fetches) / MB, _requests(len(trial.fetches))
+        told.append(f"every worker fetches the rows once ({size:,.1f} MB, {requests})")
+    if most.moved_bytes:
+        requests = _requests(most.gets + most.puts)
+        told.append(
+            f"a call moves {most.moved_bytes / MB:,.1f} MB through S3 in {requests}, and waits {most.waits} times"
+        )
+    return told
+
+
+def _requests(count: int) -> str:
+    return f"{count:,} request" if count == 1 else f"{count:,} requests"

@@ -40,7 +40,7 @@ ENOUGH_S, REPEATS = 0.2, 9
 """one model is timed so often at most, for so long"""
 IN_ALL_S = 4.0
 """models that have not been timed by then are taken to need as much for each parameter as the slowest that was"""
-KEYS = Keys("trial")
+KEYS, BUCKET = Keys("trial"), "trial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Share:
     gets: int = 0
     moved_bytes: int = 0
     """to and from S3"""
+    waits: int = 0
+    """how often it waits for an answer of S3, of several requests at once for one"""
     stored: bool = False
     """snapshots of the model lie in S3, for they are too large for a request"""
 
@@ -73,6 +75,8 @@ class Trial:
     """by model"""
     in_cloud: bool
     """workers sum the gradients"""
+    fetches: tuple[int, ...] = ()
+    """bytes of each request by which a worker fetches all rows, once; none where it reads the rows that it needs"""
 
 
 class Objects:
@@ -80,7 +84,11 @@ class Objects:
 
     def __init__(self, store: MemoryStore, rows: Packed) -> None:
         self._store, self._rows = store, rows
-        self.puts = self.gets = self.moved_bytes = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Counts from 0 again."""
+        self.puts = self.gets = self.ranges = self.moved_bytes = 0
 
     def get(self, key: str) -> bytes:
         self.gets += 1
@@ -93,6 +101,7 @@ class Objects:
 
     def get_range(self, key: str, lo: int, hi: int) -> bytes:
         self.gets += 1
+        self.ranges += 1
         self.moved_bytes += hi - lo
         return self._rows.get_range(key, lo, hi)
 
@@ -109,7 +118,8 @@ def try_shares(prepared: Prepared, scheme: Scheme, seen: Seen) -> Trial:
     """
     with one_thread(), TemporaryDirectory() as folder:
         bench = _Bench(prepared, scheme, seen, Path(folder))
-        return Trial(tuple(_in_time(prepared.models, bench)), bench.aggregation.shelf is not None)
+        shares = tuple(_in_time(prepared.models, bench))
+        return Trial(shares, bench.aggregation.shelf is not None, tuple(bench.fetches))
 
 
 def _in_time(models: Sequence[ModelPlan], bench: _Bench) -> list[Share]:
@@ -148,12 +158,12 @@ class _Bench:
         rows = prepared.train.packed
         self._objects = Objects(self._store, rows)
         manifest = encode_manifest(rows.manifest)
-        key = put_once(self._store, Keys.data_manifest(manifest), manifest)
+        self._data = put_once(self._store, Keys.data_manifest(manifest), manifest)
         self._worker = Worker(lambda _: self._objects, folder)
         materials = RunMaterials(
             keys=KEYS,
-            bucket="trial",
-            data=DataRef(key, prepared.train.rows),
+            bucket=BUCKET,
+            data=DataRef(self._data, prepared.train.rows),
             specs=self.trainer.put_specs(),
             orders=[prepared.order] * plan.models,
             weights=self.trainer.weights,
@@ -172,13 +182,34 @@ class _Bench:
         began_s = time.perf_counter()
         while not times or (len(times) < REPEATS and time.perf_counter() < began_s + ENOUGH_S):
             fresh = self._at_fresh_snapshot(request, len(times))
-            objects.puts = objects.gets = objects.moved_bytes = 0
+            objects.begin()
+            waits = self.waits
             start_s = time.process_time()  # of the processor, which others may share here, but not in Lambda
             self._answer(fresh, model)
             times.append(time.process_time() - start_s)
         stored = request.tasks[0].weights.key is not None
         size = self.trainer.size(model)
-        return Share(self._seen.load, median(times), size, objects.puts, objects.gets, objects.moved_bytes, stored)
+        waits = objects.puts + objects.gets - objects.ranges + self.waits - waits
+        return Share(
+            load=self._seen.load,
+            seconds=median(times),
+            parameters=size,
+            puts=objects.puts,
+            gets=objects.gets,
+            moved_bytes=objects.moved_bytes,
+            waits=waits,
+            stored=stored,
+        )
+
+    @property
+    def waits(self) -> int:
+        """How often the worker has waited for rows that it read by ranges."""
+        return self._worker.sandbox(BUCKET).dataset(self._data).waits
+
+    @property
+    def fetches(self) -> list[int]:
+        """Bytes of each request by which it fetches all rows."""
+        return self._worker.sandbox(BUCKET).dataset(self._data).fetches
 
     def _request(self, model: int) -> Request:
         """Job number `model` is the model's first."""

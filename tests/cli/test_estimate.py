@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradmux.infra.aws.backend import AWS as AWS_BACKEND
-from gradmux.infra.aws.backend import S3_BYTES_PER_S
+from gradmux.infra.aws.backend import S3_BYTES_PER_S, S3_FIRST_BYTE_S
 from gradmux.infra.local.backend import LOCAL
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.delays.formats import save_profile
@@ -25,6 +25,9 @@ from tests.orchestrator.fleets.fake_lambda import FakeLambda
 UNCODED = 'scheme={name="uncoded"}'
 AWS = ("cluster.backend=aws", "cluster.bucket=somewhere")
 WORKERS, JOBS = 6, 8
+ROWS, ROW_BYTES = 1437, 64 * 4 + 8
+FETCH_S = (ROWS * ROW_BYTES + 32) / S3_BYTES_PER_S + S3_FIRST_BYTE_S
+"""what a worker takes for all rows of digits, which lie in one shard; 32 bytes of it are between the two arrays"""
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def test_a_measured_profile_is_taken_as_it_is(gradmux: Gradmux, job: Path, profi
     told = estimate(gradmux, job, UNCODED, *AWS, more=whole)
     calls = JOBS * WORKERS
     assert told["invocations"] == calls
-    assert told["billed_s"] == pytest.approx(calls * (2.0 + ROUNDED_S))
+    assert told["billed_s"] == pytest.approx(calls * (2.0 + ROUNDED_S) + WORKERS * FETCH_S)
     assert told["gb_s"] == pytest.approx(2 * told["billed_s"])
     assert told["compute_usd"] == pytest.approx(told["gb_s"] * 0.0000166667)
     assert told["requests_usd"] == pytest.approx(calls * 0.2e-6)
@@ -69,7 +72,8 @@ def test_a_measured_profile_is_taken_as_it_is(gradmux: Gradmux, job: Path, profi
     assert told["wall_s"] == pytest.approx(JOBS * 2.0)
     assert f"every call takes what {profile} says for its load, all of it billed" in told["assumes"]
     twice = estimate(gradmux, job, GC, *AWS, more=whole)
-    assert twice["billed_s"] == pytest.approx(calls * (2.25 + ROUNDED_S))
+    assert twice["billed_s"] == pytest.approx(calls * (2.25 + ROUNDED_S) + WORKERS * FETCH_S)
+    assert "every worker fetches the rows once (0.4 MB, 1 request)" in told["assumes"]
 
 
 def test_the_estimate_of_an_emulated_job_is_what_it_costs(gradmux: Gradmux, job: Path, profile: Path) -> None:
@@ -131,6 +135,9 @@ def test_a_share_on_lambda() -> None:
     assert seconds(1769 // 2, moved_bytes=0) == pytest.approx(0.2, rel=1e-3), "half of a processor"
     assert seconds(10_240) == pytest.approx(1.1)
     assert share.of(4000).seconds == pytest.approx(0.4)
+    cluster = {"backend": "aws", "bucket": "b", "memory_mb": 1769}
+    pace = AWS_BACKEND.pace(parse_job({**TREE, "cluster": cluster}, "test"))
+    assert at_pace(replace(share, waits=5), pace).seconds == pytest.approx(1.1 + 5 * S3_FIRST_BYTE_S)
 
 
 def test_a_budget_that_will_not_do_is_told(gradmux: Gradmux, job: Path, home: Path, profile: Path) -> None:
@@ -218,3 +225,14 @@ def test_delays_that_cannot_be_are_one_line(gradmux: Gradmux, job: Path, words: 
     ran = gradmux("submit", job, *words)
     assert (ran.code, len(ran.err.splitlines())) == (2, 1)
     assert message in ran.err
+
+
+def test_rows_that_are_read_by_ranges_are_requests_that_are_waited_for(
+    gradmux: Gradmux, job: Path, profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too large to be kept by workers: each call reads its rows, spread over the set, up to eight requests at once."""
+    monkeypatch.setattr("gradmux.lambda_worker.data.WHOLE_BYTES", 0)
+    told = estimate(gradmux, job, UNCODED, *AWS)
+    assert "fetches the rows once" not in told["assumes"]
+    assert "a call moves" in told["assumes"]
+    assert told["shares"][0]["seconds"] > S3_FIRST_BYTE_S

@@ -79,6 +79,16 @@ def test_the_bill() -> None:
     assert told.usd == pytest.approx(told.lambda_usd + told.s3_usd)
 
 
+def test_rows_that_each_worker_fetches_once_are_requests_and_time() -> None:
+    calls = Calls(invocations=1000, tasks=2000, results=800, jobs=100, rounds=100, billed_s=499.5, wall_s=50.0)
+    none, fetched = (
+        bill(calls, Work(slope_s=1.0), storing, 10, 1024, PRICES)
+        for storing in (Storing(), Storing(fetch_gets=64, fetch_s=3.5))
+    )
+    assert fetched.billed_s - none.billed_s == pytest.approx(10 * 3.5)
+    assert fetched.s3_usd - none.s3_usd == pytest.approx(10 * 64 * 0.4e-3)
+
+
 def test_what_leaves_aws_is_billed() -> None:
     """2,000 results of 4 MB are 8 GB, 100 sums of 10 MB one more: 9 cents each."""
     calls = Calls(invocations=1000, tasks=2000, results=800, jobs=100, rounds=100, billed_s=499.5, wall_s=50.0)
