@@ -17,6 +17,7 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ class Part:
     """rows of each pass, by column as shards hold them, and their numbers; of the last is told"""
     prepare: dict[str, Any]
     """what happens to rows: `transforms.Preparation.described`"""
+    hidden: frozenset[str] = frozenset()
+    """modules, by their first name, that are taken not to be installed"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Told:
     """in one line, when it failed"""
     files: tuple[str, ...] = ()
     """that were read, and that only this machine has"""
+    imported: tuple[str, ...] = ()
+    """modules, by their first name, beyond what a worker imports by itself"""
 
 
 def main() -> None:
@@ -98,6 +103,8 @@ def _answer(reading: int, writing: int) -> None:
 def _told(part: Part) -> Told:
     opened: list[str] = []
     sys.addaudithook(_noting(opened))
+    before = _first_names()
+    sys.meta_path.insert(0, _Hiding(part.hidden))
     try:
         sums, gradient = _play(part)
     except ModuleNotFoundError as error:
@@ -106,7 +113,24 @@ def _told(part: Part) -> Told:
         return Told(missing_file=str(error.filename or ""), error=_line(error))
     except BaseException as error:  # the user's own code may raise anything, or leave
         return Told(error=_line(error))
-    return Told(tuple(sums), gradient, files=_foreign([file for file in opened if file != part.snapshot]))
+    files = _foreign([file for file in opened if file != part.snapshot])
+    imported = tuple(sorted(_first_names() - before - sys.stdlib_module_names))
+    return Told(tuple(sums), gradient, files=files, imported=imported)
+
+
+def _first_names() -> set[str]:
+    return {name.partition(".")[0] for name in sys.modules}
+
+
+class _Hiding(MetaPathFinder):
+    """Is asked for modules first, and says of these that they are not there."""
+
+    def __init__(self, hidden: frozenset[str]) -> None:
+        self._hidden = hidden
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname.partition(".")[0] in self._hidden:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 def _play(part: Part) -> tuple[list[float], NDArray[Any]]:

@@ -77,6 +77,20 @@ class Billed:
     """are they on arm64, which costs less?"""
 
 
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """What is installed where a backend's workers run."""
+
+    names: frozenset[str]
+    """distributions; what they need is there, too"""
+    where: str
+    """whose they are, for a sentence: the image of function gradmux-worker"""
+    remedy: str
+    """how a package comes to workers"""
+    sure: bool = True
+    """False: there may be more"""
+
+
 # --- a place -----------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +258,15 @@ class InjectsFaults(Protocol):
 
     def with_faults(self, job: JobConfig, rates: Mapping[str, float]) -> JobConfig:
         """The job with these kinds of faults added, kind -> share of invocations. Raises: ConfigError."""
+        ...
+
+
+@runtime_checkable
+class KnowsPackages(Protocol):
+    """A backend whose workers have other packages than this process."""
+
+    def packages(self, job: JobConfig) -> Packages:
+        """Asked when a model's code imports what not every worker has. Raises nothing: who cannot know is not sure."""
         ...
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradmux.orchestrator.backends import Examination, Limits, Pace, PlaceNote
+from gradmux.orchestrator.backends import Examination, Limits, Pace, Packages, PlaceNote
 from gradmux.orchestrator.config import JobConfig, Section
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.prices import PRICES, Prices
@@ -61,6 +61,12 @@ class AwsBackend:
 
     def prepare(self, job: JobConfig, folder: Path) -> JobConfig:
         return job
+
+    def packages(self, job: JobConfig) -> Packages:
+        from gradmux.infra.aws.account import open_account
+        from gradmux.infra.aws.packages import packages_of
+
+        return packages_of(open_account(), job.cluster.function)
 
     @contextmanager
     def open(self, job: JobConfig, life: int = 0) -> Iterator[LambdaPlace]:

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from gradmux.lambda_worker.recipe import Group
 from gradmux.lambda_worker.schedules import WARMUP_COSINE
 from gradmux.orchestrator.auto import AUTO, Choice
-from gradmux.orchestrator.backends import find_backend
+from gradmux.orchestrator.backends import KnowsPackages, find_backend
 from gradmux.orchestrator.config import JobConfig, ModelConfig
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
@@ -307,7 +308,9 @@ def _try_models(prepared: Prepared, *, clean: bool) -> Prepared:
     trial.put_specs()
     require_memory((trial.module(index) for index in range(prepared.plan.models)), prepared.config.cluster.memory_mb)
     free = prepared.config.training.pass_rows is None
-    plans, tried = try_kinds(plans, trial.model, prepared.train, free=free, clean=clean)
+    backend = find_backend(prepared.config.cluster.backend)
+    packages = partial(backend.packages, prepared.config) if isinstance(backend, KnowsPackages) else None
+    plans, tried = try_kinds(plans, trial.model, prepared.train, free=free, clean=clean, packages=packages)
     _require_steady(prepared, tried)
     trial.rehearse(prepared.plan.steps)
     size = round(sum(map(trial.size, range(prepared.plan.models))) / prepared.plan.models)

@@ -205,13 +205,13 @@ def _difference(reference: Reference, prepared: Prepared, setting: Setting) -> f
     return ours.difference({each.name: trained.module(index) for index, each in enumerate(models)})
 
 
-def prepared_of(case: Case, steps: int = STEPS, models: int = 1) -> Prepared:
+def prepared_of(case: Case, steps: int = STEPS, models: int = 1, backend: str = "local") -> Prepared:
     """The job of a case, so many models of it side by side. Raises: ConfigError, which is how it is refused."""
     names = ["model", *(f"model-{number}" for number in range(2, models + 1))]
     tree = {
         "name": "case",
         "scheme": dict(case.scheme),
-        "cluster": {"workers": 2, "backend": "local"},
+        "cluster": {"workers": 2, "backend": backend},
         "data": {"batch_size": BATCH, "train": "arrays"},
         "training": {"steps": steps, "loss": "cross_entropy", **case.training},
         "models": [{"name": name, "factory": "of.python:model", "optimizer": dict(case.optimizer)} for name in names],

@@ -24,6 +24,7 @@ from gradmux.orchestrator.training.models import ModelPlan, kind_of, make_spec, 
 from gradmux.orchestrator.training.spool import Spool
 from gradmux.orchestrator.training.trial.clean import find_missing
 from gradmux.orchestrator.training.trial.outcome import FEW, Outcome, find_outcome
+from gradmux.orchestrator.training.trial.packages import Ask, require_packages
 from gradmux.orchestrator.training.trial.playing import RowsOf
 
 PASS_ROWS = 32
@@ -44,19 +45,26 @@ class Tried:
 
 
 def try_kinds(
-    plans: Sequence[ModelPlan], model_of: Callable[[int], Model], dataset: Dataset, *, free: bool, clean: bool
+    plans: Sequence[ModelPlan],
+    model_of: Callable[[int], Model],
+    dataset: Dataset,
+    *,
+    free: bool,
+    clean: bool,
+    packages: Ask | None = None,
 ) -> tuple[list[ModelPlan], list[Tried]]:
     """The plans as they will be trained, and what was found about each, by model.
 
     `plans` have the passes that they get if theirs must be fixed; those that need none are freed, if `free`. `clean`:
-    ask the process without the user's files, too. Warns. Raises: ConfigError that names the model.
+    ask the process without the user's files, too, and whether the backend has the packages. Warns.
+    Raises: ConfigError that names the model.
     """
     known: dict[Any, Tried] = {}
     made, found = [], []
     for index, plan in enumerate(plans):
         kind = kind_of(plan)
         if kind not in known:
-            known[kind] = _try(seeded(plan), model_of(index), dataset, clean)
+            known[kind] = _try(seeded(plan), model_of(index), dataset, clean, packages)
             _tell(known[kind].outcome, plan, logging.WARNING if free else logging.INFO)
         tried = known[kind]
         pass_rows = plan.pass_rows if tried.outcome.fixed or not free else None
@@ -73,7 +81,7 @@ def _tell(outcome: Outcome, plan: ModelPlan, level: int) -> None:
         log.log(level, said)
 
 
-def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool) -> Tried:
+def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool, packages: Ask | None) -> Tried:
     rows = RowsOf(dataset, model.dtype)
     try:
         outcome = find_outcome(model, rows, plan.name, plan.pass_rows or PASS_ROWS)
@@ -84,7 +92,7 @@ def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool) -> Tried:
         raise ConfigError(f"model {plan.name!r} cannot be trained on up to {plan.pass_rows} rows: {told}") from error
     if not clean:
         return Tried(outcome, plan.carries, None)
-    carries, told_clean = _try_clean(plan, model, rows)
+    carries, told_clean = _try_clean(plan, model, rows, packages)
     for file in told_clean.files:
         log.warning(
             "model %r: its code reads %s, which this machine has: workers elsewhere, as on AWS, do not; read it when "
@@ -95,17 +103,21 @@ def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool) -> Tried:
     return Tried(outcome, carries, told_clean)
 
 
-def _try_clean(plan: ModelPlan, model: Model, rows: RowsOf) -> tuple[Any, Told]:
+def _try_clean(plan: ModelPlan, model: Model, rows: RowsOf, packages: Ask | None) -> tuple[Any, Told]:
     """What must travel beside the model's functions. The clean process sees other rows first: they must not matter."""
     one, other = rows.blocks(2, FEW)
     spool = Spool()
     snapshot = spool.write(flat.to_view(each.reshape(-1)) for each in flat.pieces(model.module))
-    spec = encode_spec(make_spec(plan))
     passes = tuple(rows.columns(ids) for ids in (other, one))
-    part = Part(spec, str(snapshot), passes, rows.dataset.preparation.described())
-    return find_missing(
-        plan.name, lambda carried: encode_spec(make_spec(replace(plan, carries=carried))), part, _here(model, rows, one)
-    )
+
+    def ship(carried: Any) -> bytes:
+        return encode_spec(make_spec(replace(plan, carries=carried)))
+
+    part = Part(ship(plan.carries), str(snapshot), passes, rows.dataset.preparation.described())
+    carries, told = find_missing(plan.name, ship, part, _here(model, rows, one))
+    if packages is not None:
+        require_packages(plan.name, replace(part, spec=ship(carries)), told, packages)
+    return carries, told
 
 
 def _here(model: Model, rows: RowsOf, ids: list[int]) -> Told:
