@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradmux.orchestrator.delays.calls import CallDelays
     from gradmux.orchestrator.findings import Finding
     from gradmux.orchestrator.fleets.calling import MakesRequests, WorkerFleet
-    from gradmux.orchestrator.ports import Store, StoreClient
+    from gradmux.orchestrator.ports import Packages, Store, StoreClient
     from gradmux.orchestrator.prices import Prices
     from gradmux.orchestrator.training.stored import Shelf
 
@@ -75,20 +75,6 @@ class Billed:
     """None: not known, and taken to be as the job says"""
     arm: bool = False
     """are they on arm64, which costs less?"""
-
-
-@dataclass(frozen=True, slots=True)
-class Packages:
-    """What is installed where a backend's workers run."""
-
-    names: frozenset[str]
-    """distributions; what they need is there, too"""
-    where: str
-    """whose they are, for a sentence: the image of function gradmux-worker"""
-    remedy: str
-    """how a package comes to workers"""
-    sure: bool = True
-    """False: there may be more"""
 
 
 # --- a place -----------------------------------------------------------------------------------------------------

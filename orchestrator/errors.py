@@ -11,6 +11,7 @@
         ├── TaskFailed           one task failed more often than its budget allows
         ├── Diverged             a model's loss or gradient is not finite any more
         ├── DeadlinePassed       a round could not be decoded in time
+        ├── RowsInteract         rows of a model interact that did not when it was tried
         └── BudgetSpent          the run reached the money it may cost
 
 What a round expects (slow, failed, throttled, late workers) is data, not an exception: see `ports.Arrival`.
@@ -127,6 +128,18 @@ class DeadlinePassed(RunStopped):
     def of(self, run: str) -> DeadlinePassed:
         """The same, with the run's name."""
         return DeadlinePassed(round=self.round, jobs=self.jobs, deadline_s=self.deadline_s, silent=self.silent, run=run)
+
+
+class RowsInteract(RunStopped):
+    """Rows of a model interact, which they did not when it was tried: its passes must be fixed from here on."""
+
+    def __init__(self, model: str, steps: int, where: str, pass_rows: int, run: str) -> None:
+        """`steps` are done; the run is kept as it was at the checkpoint before, from where it can go on."""
+        super().__init__(
+            f"model {model!r}, after {steps} steps: rows interact in {where}, which they did not when it was tried, so "
+            f"what is trained depends on how batches are cut: `gradmux resume {run}` goes on from the last checkpoint "
+            f"with passes of up to {pass_rows} rows, for any number of workers (training.pass_rows)"
+        )
 
 
 class BudgetSpent(RunStopped):

@@ -166,6 +166,20 @@ class Bucket(Store, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Packages:
+    """What is installed where a backend's workers run."""
+
+    names: frozenset[str]
+    """distributions; what they need is there, too"""
+    where: str
+    """whose they are, for a sentence: the image of function gradmux-worker"""
+    remedy: str
+    """how a package comes to workers"""
+    sure: bool = True
+    """False: there may be more"""
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """What one decoded job told: means over the batch."""
 

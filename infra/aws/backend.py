@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradmux.orchestrator.backends import Examination, Limits, Pace, Packages, PlaceNote
+from gradmux.orchestrator.backends import Examination, Limits, Pace, PlaceNote
 from gradmux.orchestrator.config import JobConfig, Section
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.prices import PRICES, Prices
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gradmux.infra.lambda_place import LambdaPlace
     from gradmux.orchestrator.delays.calls import CallDelays
     from gradmux.orchestrator.findings import Finding
-    from gradmux.orchestrator.ports import StoreClient
+    from gradmux.orchestrator.ports import Packages, StoreClient
 
 NAME = "aws"
 WHOLE_CPU_MB = 1769

@@ -13,7 +13,7 @@ from gradmux.infra.aws.errors import AwsError
 from gradmux.infra.aws.image import HERE
 from gradmux.infra.aws.observe import TAG, Function, find_function, find_stack
 from gradmux.infra.aws.settings import unpacked
-from gradmux.orchestrator.backends import Packages
+from gradmux.orchestrator.ports import Packages
 
 PINNED = re.compile(r"(?:^|\s)([A-Za-z0-9][A-Za-z0-9._-]*)==[0-9]", re.MULTILINE)
 LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[|[=<>!~;@]|$)")

@@ -140,6 +140,14 @@ def set_limits(
     write_whole(paths.job, [changed.model_dump_json(indent=2).encode()], disk)
 
 
+def fix_passes(paths: RunPaths, pass_rows: int, disk: Disk = DISK) -> None:
+    """From its next life on all models of the run have passes of so many rows. Raises: FolderError, DiskError."""
+    config = read_job(paths)
+    training = config.training.model_copy(update={"pass_rows": pass_rows})
+    changed = config.model_copy(update={"training": training})
+    write_whole(paths.job, [changed.model_dump_json(indent=2).encode()], disk)
+
+
 def _code(prepared: Prepared) -> dict[str, str | bytes]:
     code = {
         f"{MODEL}{plan.name}": ship_code(plan.factory, f"model {plan.name!r}", plan.carries) for plan in prepared.models

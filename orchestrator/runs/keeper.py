@@ -30,13 +30,14 @@ class Keeper:
         *,
         every: int,
         saved: Callable[[], None] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """`start`: of this life, with the steps that are done. `every` 0: only when `save` is called.
 
-        `saved` is called after each checkpoint.
+        `saved` is called after each checkpoint; `check` before each that is due, and raises what ends the run without.
         """
         self._record, self._checkpoints, self._trainer, self._every = record, checkpoints, trainer, every
-        self._manifest, self._saved = start, saved
+        self._manifest, self._saved, self._check = start, saved, check
         self._steps = list(start.steps)
         self._saved_steps: tuple[int, ...] | None = None
         self._next = self._due_after(start.steps)
@@ -48,6 +49,8 @@ class Keeper:
         for decoded in line.decoded:
             self._steps[decoded.model] = decoded.step + decoded.steps
         if self._every and isinstance(line, RoundLine) and min(self._steps) >= self._next:
+            if self._check is not None:
+                self._check()
             self.save()
 
     def save(self) -> None:

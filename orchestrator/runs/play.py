@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from gradmux.orchestrator.disk import DiskError
-from gradmux.orchestrator.errors import PreflightError, RunCancelled, RunStopped
+from gradmux.orchestrator.errors import PreflightError, RowsInteract, RunCancelled, RunStopped
 from gradmux.orchestrator.loop import Loop, RunSummary
 from gradmux.orchestrator.runs.keeper import Keeper
 
@@ -31,7 +31,8 @@ def play(
         raise
     except RunStopped as stopped:
         recall()
-        keeper.save()
+        if not isinstance(stopped, RowsInteract):  # which goes on from the checkpoint before
+            keeper.save()
         if isinstance(stopped, RunCancelled):
             loop.drain(drain_s, stopped.state, str(stopped))
         raise

@@ -12,7 +12,7 @@ from functools import partial
 
 from gradmux.orchestrator.auto import AUTO, Choice, Pilot, Watched
 from gradmux.orchestrator.distances import RecordedDistances
-from gradmux.orchestrator.errors import DeadlinePassed, Diverged, TaskFailed
+from gradmux.orchestrator.errors import DeadlinePassed, Diverged, RowsInteract, TaskFailed
 from gradmux.orchestrator.fleets.warming import warm_up
 from gradmux.orchestrator.held import Held
 from gradmux.orchestrator.jobs import OpenPlan
@@ -25,6 +25,7 @@ from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_s
 from gradmux.orchestrator.runs.cleanup import clean, recall
 from gradmux.orchestrator.runs.diverged import Diverging
 from gradmux.orchestrator.runs.history import ROUNDS, STEPS
+from gradmux.orchestrator.runs.keep import fix_passes
 from gradmux.orchestrator.runs.keeper import Keeper
 from gradmux.orchestrator.runs.log import LoggedRecord
 from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
@@ -37,6 +38,7 @@ from gradmux.orchestrator.runs.workers import Workers, open_workers
 from gradmux.orchestrator.start import start_after
 from gradmux.orchestrator.training.distances import DistanceTrainer
 from gradmux.orchestrator.training.trainer import TorchTrainer
+from gradmux.orchestrator.training.trial.kinds import PASS_ROWS
 
 POLL_S = 0.5
 """how long the loop waits at most before it looks whether it was asked to stop"""
@@ -100,7 +102,15 @@ class Player:
         trainer = this.parts.trainer(saved)
         trainer.check(self.prepared.train)
         every = self.prepared.config.training.checkpoint_every
-        keeper = Keeper(LoggedRecord(record), checkpoints, trainer, manifest, every=every, saved=self.mirror.saved)
+        keeper = Keeper(
+            LoggedRecord(record),
+            checkpoints,
+            trainer,
+            manifest,
+            every=every,
+            saved=self.mirror.saved,
+            check=partial(self.require_free, trainer),
+        )
         if start.finished:
             keeper.write(this.parts.header(self.prepared.scheme(), manifest.steps))
             keeper.write(EndLine("done", 0.0, "nothing was left to do"))
@@ -112,6 +122,15 @@ class Player:
                 this.play(workers, trainer, keeper, keeper, start.already)
         clean(self.parts)
         return trainer
+
+    def require_free(self, trainer: TorchTrainer) -> None:
+        """Raises RowsInteract when passes that are free must be fixed, as they are when the run goes on."""
+        found = trainer.interacting(self.prepared.train)
+        if found is None:
+            return
+        (plan, where), rows, paths = found, min(PASS_ROWS, self.prepared.order.batch_size), self.parts.paths
+        fix_passes(paths, rows)
+        raise RowsInteract(plan.name, min(map(trainer.steps, range(len(self.prepared.models)))), where, rows, paths.run)
 
     def play_auto(self, trainer: TorchTrainer, keeper: Keeper, done: tuple[int, ...]) -> None:
         """Segment after segment, each under the scheme that the delays so far speak for."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,10 @@ from gradmux.orchestrator.training.models import (
     why_not_stepped,
 )
 from gradmux.orchestrator.training.stretches import STATE_BYTES, StretchedModels, StretchResult
+from gradmux.orchestrator.training.trial.kinds import PASS_ROWS
+from gradmux.orchestrator.training.trial.mixing import mixing_now
+from gradmux.orchestrator.training.trial.outcome import FEW
+from gradmux.orchestrator.training.trial.playing import RowsOf
 from gradmux.orchestrator.training.trying import rehearse, try_evaluation, try_training
 
 INLINE_BYTES = 48 * 1024
@@ -106,6 +111,21 @@ class TorchTrainer:
             try_training(trained, dataset)
             if evaluation is not None:
                 try_evaluation(trained, evaluation)
+
+    def interacting(self, dataset: Dataset) -> tuple[ModelPlan, str] | None:
+        """A model whose passes are free although its rows interact at the weights as they are now, and where they do.
+
+        None when there is none. What the model raises is no concern of this.
+        """
+        for index, trained in enumerate(self._trained):
+            if trained.plan.pass_rows is None:
+                self._stretched.home(index)
+                rows, sizes = RowsOf(dataset, trained.model.dtype), (FEW, PASS_ROWS)
+                with suppress(Exception):  # the user's own model and loss
+                    found = mixing_now(trained.model, rows, sizes, seed=trained.steps)
+                    if found is not None:
+                        return trained.plan, found.where
+        return None
 
     def require_steady_counts(self, scheme: str) -> None:
         """For a scheme that reuses gradients, after `check`.

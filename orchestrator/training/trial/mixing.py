@@ -67,6 +67,11 @@ def find_mixing(model: Model, rows: RowsOf, sizes: Sequence[int]) -> Mixing | No
         return _mixing(model, rows, max(sizes), seed=1)
 
 
+def mixing_now(model: Model, rows: RowsOf, sizes: Sequence[int], seed: int) -> Mixing | None:
+    """The same at the weights as they are: a gate that opens late, a limit of capacity that is reached only now."""
+    return next((found for size in sizes if (found := _mixing(model, rows, size, seed)) is not None), None)
+
+
 def _mixing(model: Model, rows: RowsOf, size: int, seed: int) -> Mixing | None:
     blocks = rows.blocks(4, max(1, size // 2))
     off = _judged(model, rows, blocks, seed)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gradmux.lambda_worker.rehearsal import Part, Told
-from gradmux.orchestrator.backends import Packages
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import Packages
 from gradmux.orchestrator.training.trial.clean import clean_process
 from gradmux.orchestrator.training.user_files import Origin, origin_of, places_now
 

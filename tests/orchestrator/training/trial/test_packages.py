@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from gradmux.infra.local.backend import LocalBackend
 from gradmux.orchestrator import backends
-from gradmux.orchestrator.backends import Packages
 from gradmux.orchestrator.config import JobConfig, Section
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.ports import Packages
 from gradmux.orchestrator.training.trial.packages import WORKER, canonical, with_needs
 from scripts.exactness.cases import X, Y
 from scripts.exactness.here import Case, prepared_of
