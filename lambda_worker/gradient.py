@@ -81,7 +81,9 @@ def coded_sum(model: Model, batches: Sequence[Batch], seed: int = 0, wire: str =
     """
     wider = wire == "float64" and model.dtype is not torch.float64
     weighted = len(batches) > 1 and any(batch.coefficient != 1.0 for batch in batches)
-    if weighted and not model.fixed and not wider and not model.norms and not model.draws and model.loss.separable:
+    large = model.most_rows is not None and sum(batch.samples for batch in batches) > model.most_rows
+    one_by_one = model.fixed or large or wider or bool(model.norms) or model.draws
+    if weighted and not one_by_one and model.loss.separable:
         at_once = _one_pass(model, batches)
         if at_once is not None:
             return at_once

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradmux.lambda_worker import flat
-from gradmux.lambda_worker.codec import Message, Natural, Text, decode, from_raw, to_raw
+from gradmux.lambda_worker.codec import Message, Natural, Positive, Text, decode, from_raw, to_raw
 from gradmux.lambda_worker.losses import Loss, loss_from
 from gradmux.lambda_worker.norms import Rule, training_norms
 from gradmux.lambda_worker.origin import OriginError, named
@@ -59,6 +59,8 @@ class ModelSpec:
     """For workers that make steps: the cloudpickle of a function that returns the `recipe.Recipe`."""
     idle: tuple[int, ...] = ()
     """Parameters, by index, without part in the loss: `step.Stepper.idle`."""
+    most_rows: int | None = None
+    """Of one forward and backward where passes are free, so that it fits into a worker's memory; None: any number."""
 
 
 class _Pickled(Message, frozen=True):
@@ -79,6 +81,7 @@ class _Document(Message, frozen=True):
     norms: Rule = "running"
     recipe: _Pickled | None = None
     idle: tuple[Natural, ...] = ()
+    most_rows: Positive | None = None
 
 
 def encode_spec(spec: ModelSpec) -> bytes:
@@ -86,7 +89,8 @@ def encode_spec(spec: ModelSpec) -> bytes:
     factory, loss = (each if isinstance(each, str) else _Pickled(to_raw(each)) for each in (spec.factory, spec.loss))
     recipe = None if spec.recipe is None else _Pickled(to_raw(spec.recipe))
     dtype: Any = spec.dtype
-    document = _Document(factory, spec.args, loss, dtype, spec.seed, spec.fixed, spec.norms, recipe, spec.idle)
+    how = dtype, spec.seed, spec.fixed, spec.norms
+    document = _Document(factory, spec.args, loss, *how, recipe, spec.idle, spec.most_rows)
     return msgspec.json.encode(document, order="sorted")
 
 
@@ -97,7 +101,7 @@ def parse_spec(raw: bytes) -> ModelSpec:
     plain = document.args, loss, document.dtype, document.seed, document.fixed, document.norms
     recipe = None if document.recipe is None else _code(document.recipe, "recipe")
     assert not isinstance(recipe, str)
-    return ModelSpec(factory, *plain, recipe, document.idle)
+    return ModelSpec(factory, *plain, recipe, document.idle, document.most_rows)
 
 
 def _code(code: str | _Pickled, name: str) -> str | bytes:
@@ -108,14 +112,21 @@ class Model:
     """A module in training mode, its loss, and the flat order of its tensors."""
 
     def __init__(
-        self, module: nn.Module, loss: Loss, dtype: str = "float32", *, fixed: bool = False, norms: Rule = "running"
+        self,
+        module: nn.Module,
+        loss: Loss,
+        dtype: str = "float32",
+        *,
+        fixed: bool = False,
+        norms: Rule = "running",
+        most_rows: int | None = None,
     ) -> None:
-        """Takes the module over: casts it to `dtype` and sets its mode. `fixed` and `norms` are `ModelSpec`'s."""
+        """Takes the module over: casts it to `dtype` and sets its mode. What is named is `ModelSpec`'s."""
         self.module = flat.cast(module, flat.DTYPES[dtype])
         self.loss = loss.to(flat.DTYPES[dtype])
         self.dtype = flat.DTYPES[dtype]
         self.parameters = flat.parameters(module)
-        self.fixed, self._rule = fixed, norms
+        self.fixed, self._rule, self.most_rows = fixed, norms, most_rows
         self.norms: list[_BatchNorm] = []
         self.train()
         self.draws = False
@@ -206,7 +217,7 @@ def build(spec: ModelSpec) -> Model:
         raise ModelError(f"the factory returned {type(module).__name__}, expected a torch.nn.Module")
     plain_name = isinstance(spec.loss, str) and ":" not in spec.loss
     loss = loss_from(spec.loss if plain_name else resolve(spec.loss, "loss"), _label(spec.loss))
-    return Model(module, loss, spec.dtype, fixed=spec.fixed, norms=spec.norms)
+    return Model(module, loss, spec.dtype, fixed=spec.fixed, norms=spec.norms, most_rows=spec.most_rows)
 
 
 def _factory(code: str | bytes) -> Any:

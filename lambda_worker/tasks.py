@@ -23,7 +23,17 @@ from gradmux.lambda_worker.order import RowIds
 from gradmux.lambda_worker.sandbox import Sandbox
 from gradmux.lambda_worker.structure import Values, mapped
 
-__all__ = ["Bench", "Stopwatch", "answer_task", "compute_task", "failed", "read_batches", "warm_task"]
+__all__ = [
+    "Bench",
+    "Stopwatch",
+    "answer_task",
+    "compute_task",
+    "edges_within",
+    "failed",
+    "merged",
+    "read_batches",
+    "warm_task",
+]
 
 
 @dataclass(slots=True)
@@ -135,13 +145,36 @@ def read_batches(model: Model, bench: Bench, named: Order, step: int, count: int
     with bench.watch.reading():
         order, dataset = bench.sandbox.order(named, bench.data), bench.sandbox.dataset(bench.data)
         batches: list[Batch] = []
-        for first, end, coefficient in terms:
-            edges = range(first, end + 1) if model.fixed else (first, end)
+        pass_rows = math.ceil(order.batch_size / count)
+        for first, end, coefficient in terms if model.fixed else merged(terms):
+            edges = range(first, end + 1) if model.fixed else edges_within(first, end, pass_rows, model.most_rows)
             passes = [order.rows_of(step, count, *each) for each in pairwise(edges)]
             inputs, target = dataset.read(_rows(passes), model.dtype, order.epoch(step))
             cut = zip(edges, _parts(inputs, passes), _parts(target, passes), strict=False)
             batches += [Batch(x, y, coefficient, seed=number) for number, x, y in cut]
     return batches
+
+
+def merged(terms: Sequence[Term]) -> list[Term]:
+    """The same with neighbours that have one coefficient in one: free passes need not end where a chunk does."""
+    found: list[Term] = []
+    for term in terms:
+        before = found[-1] if found else None
+        if before is not None and before.end == term.first and before.coefficient == term.coefficient:
+            found[-1] = Term(before.first, term.end, term.coefficient)
+        else:
+            found.append(term)
+    return found
+
+
+def edges_within(first: int, end: int, pass_rows: int, most_rows: int | None) -> list[int]:
+    """Where passes [first, end), of up to `pass_rows` rows each, are cut so that no part has more than `most_rows`.
+
+    A part has one pass at least.
+    """
+    width = end - first
+    parts = 1 if most_rows is None else min(width, math.ceil(width / max(1, most_rows // pass_rows)))
+    return [first + width * part // parts for part in range(parts + 1)]
 
 
 def _rows(passes: Sequence[RowIds]) -> Rows:

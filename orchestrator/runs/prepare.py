@@ -306,11 +306,14 @@ def _try_models(prepared: Prepared, *, clean: bool) -> Prepared:
     if prepared.scheme().reuses_results:
         trial.require_steady_counts(prepared.config.scheme.name)
     trial.put_specs()
-    require_memory((trial.module(index) for index in range(prepared.plan.models)), prepared.config.cluster.memory_mb)
+    memory_mb = prepared.config.cluster.memory_mb
+    require_memory((trial.module(index) for index in range(prepared.plan.models)), memory_mb)
     free = prepared.config.training.pass_rows is None
     backend = find_backend(prepared.config.cluster.backend)
     packages = partial(backend.packages, prepared.config) if isinstance(backend, KnowsPackages) else None
-    plans, tried = try_kinds(plans, trial.model, prepared.train, free=free, clean=clean, packages=packages)
+    plans, tried = try_kinds(
+        plans, trial.model, prepared.train, free=free, clean=clean, packages=packages, memory_mb=memory_mb
+    )
     _require_steady(prepared, tried)
     trial.rehearse(prepared.plan.steps)
     size = round(sum(map(trial.size, range(prepared.plan.models))) / prepared.plan.models)

@@ -61,6 +61,8 @@ class ModelPlan:
     """rows of one forward and backward at most, whichever worker computes them; None: all rows of a chunk"""
     norms: Rule = "running"
     """how batch normalisation normalises: `lambda_worker/norms.py`"""
+    most_rows: int | None = None
+    """of one forward and backward where passes are free: what fits into a worker's memory; None: any number"""
     buffers: tuple[str, ...] = ()
     """that a forward changes, but for batch norm's running statistics: as the trial has found"""
     carries: Sources = field(default_factory=dict)
@@ -159,6 +161,7 @@ def make_spec(plan: ModelPlan) -> ModelSpec:
         seed=plan.seed,
         fixed=plan.pass_rows is not None,
         norms=plan.norms,
+        most_rows=plan.most_rows,
     )
 
 

@@ -20,9 +20,11 @@ from gradmux.lambda_worker.rehearsal import MOST_ELEMENTS, Part, Told
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.training.code import first_line
 from gradmux.orchestrator.training.dataset import Dataset
+from gradmux.orchestrator.training.memory import largest_bytes, require_pass, rows_that_fit
 from gradmux.orchestrator.training.models import ModelPlan, kind_of, make_spec, seeded
 from gradmux.orchestrator.training.spool import Spool
 from gradmux.orchestrator.training.trial.clean import find_missing
+from gradmux.orchestrator.training.trial.holding import bytes_per_row
 from gradmux.orchestrator.training.trial.outcome import FEW, Outcome, find_outcome
 from gradmux.orchestrator.training.trial.packages import Ask, require_packages
 from gradmux.orchestrator.training.trial.playing import RowsOf
@@ -42,6 +44,8 @@ class Tried:
     """modules that travel beside its functions, by name"""
     told: Told | None
     """what the clean process said; None when it was not asked"""
+    row_bytes: float = 0.0
+    """that each row of a pass holds until its backward"""
 
 
 def try_kinds(
@@ -52,11 +56,13 @@ def try_kinds(
     free: bool,
     clean: bool,
     packages: Ask | None = None,
+    memory_mb: int | None = None,
 ) -> tuple[list[ModelPlan], list[Tried]]:
     """The plans as they will be trained, and what was found about each, by model.
 
     `plans` have the passes that they get if theirs must be fixed; those that need none are freed, if `free`. `clean`:
-    ask the process without the user's files, too, and whether the backend has the packages. Warns.
+    ask the process without the user's files, too, and whether the backend has the packages. `memory_mb` is a worker's:
+    free passes get what fits into it. Warns.
     Raises: ConfigError that names the model.
     """
     known: dict[Any, Tried] = {}
@@ -68,10 +74,22 @@ def try_kinds(
             _tell(known[kind].outcome, plan, logging.WARNING if free else logging.INFO)
         tried = known[kind]
         pass_rows = plan.pass_rows if tried.outcome.fixed or not free else None
+        most_rows = (
+            None if memory_mb is None else _fitting(plan, pass_rows, tried.row_bytes, model_of(index), memory_mb)
+        )
         buffers = tried.outcome.buffers
-        made.append(replace(plan, pass_rows=pass_rows, carries=tried.carries, buffers=buffers))
+        made.append(replace(plan, pass_rows=pass_rows, carries=tried.carries, buffers=buffers, most_rows=most_rows))
         found.append(tried)
     return made, found
+
+
+def _fitting(plan: ModelPlan, pass_rows: int | None, row_bytes: float, model: Model, has_mb: int) -> int | None:
+    """The most rows of a free pass. Warns of fixed ones that may not fit, and raises ConfigError where they cannot."""
+    model_bytes = largest_bytes([model.module])
+    if pass_rows is None:
+        return rows_that_fit(row_bytes, model_bytes, has_mb)
+    require_pass(plan.name, pass_rows, row_bytes, model_bytes, has_mb)
+    return None
 
 
 def _tell(outcome: Outcome, plan: ModelPlan, level: int) -> None:
@@ -85,13 +103,14 @@ def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool, packages:
     rows = RowsOf(dataset, model.dtype)
     try:
         outcome = find_outcome(model, rows, plan.name, plan.pass_rows or PASS_ROWS)
+        row_bytes = bytes_per_row(model, rows, FEW)
     except ConfigError:
         raise
     except Exception as error:  # the user's own model and loss
         told = f"{type(error).__name__}: {first_line(error)}"
         raise ConfigError(f"model {plan.name!r} cannot be trained on up to {plan.pass_rows} rows: {told}") from error
     if not clean:
-        return Tried(outcome, plan.carries, None)
+        return Tried(outcome, plan.carries, None, row_bytes)
     carries, told_clean = _try_clean(plan, model, rows, packages)
     for file in told_clean.files:
         log.warning(
@@ -100,7 +119,7 @@ def _try(plan: ModelPlan, model: Model, dataset: Dataset, clean: bool, packages:
             plan.name,
             file,
         )
-    return Tried(outcome, carries, told_clean)
+    return Tried(outcome, carries, told_clean, row_bytes)
 
 
 def _try_clean(plan: ModelPlan, model: Model, rows: RowsOf, packages: Ask | None) -> tuple[Any, Told]:
