@@ -5,13 +5,16 @@ Knows no file formats and no CLI. Read next: `loop.py`; for thousands of paramet
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from gradmux.orchestrator.delays.dealing import dealt
 from gradmux.orchestrator.delays.failures import Failures
-from gradmux.orchestrator.delays.profile import delay_matrix
+from gradmux.orchestrator.delays.profile import DelayProfile, delay_matrix
+from gradmux.orchestrator.errors import RunStopped
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
 from gradmux.orchestrator.loop import Loop, RunSummary
@@ -155,6 +158,61 @@ def simulate(delays_s: FloatArray, scheme: str, params: Params, options: Simulat
     played = loop.run()
     billed_s = loop.drain(patience_s=float("inf")).billed_s
     return _simulation(built, params, models, options.load, fleet, record, played, billed_s, options.limits.concurrency)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """One simulation with several seeds; the fields are those of `gradmux simulate --repeat --json`."""
+
+    runs: Mapping[int, Simulation]
+    """seed -> a run that came to its end"""
+    stopped: Mapping[int, str]
+    """seed -> why that run stopped: all attempts of a worker failed"""
+
+    @property
+    def spread(self) -> dict[str, dict[str, float]]:
+        """Of time, bill and invocations: mean, sd (n - 1), least, median and most; empty when all runs stopped."""
+        names = ("total_s", "billed_s", "invocations") if self.runs else ()
+        return {name: _spread([float(getattr(run, name)) for run in self.runs.values()]) for name in names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the spread, and each run's figures without its rounds."""
+        rounds = ("durations", "dropped")
+        told = {
+            seed: {name: of for name, of in run.to_dict().items() if name not in rounds}
+            for seed, run in self.runs.items()
+        }
+        return {
+            "spread": self.spread,
+            "runs": [{"seed": seed, **run} for seed, run in told.items()],
+            "stopped": [{"seed": seed, "reason": reason} for seed, reason in self.stopped.items()],
+        }
+
+
+def repeat(
+    profile_of: Callable[[int], DelayProfile], scheme: str, params: Params, options: SimulationOptions, times: int
+) -> Repeated:
+    """`simulate` with the seeds from `options.seed` on; `profile_of`: a seed's delays, of a file the same for all.
+
+    A seed draws the columns that each round uses, the second calls, the codes, and a generator's delays.
+    Raises: as `simulate`, but for runs that stop.
+    """
+    runs: dict[int, Simulation] = {}
+    stopped: dict[int, str] = {}
+    for seed in range(options.seed, options.seed + times):
+        try:
+            profile = profile_of(seed)
+            failures = profile.failures(options.failures.timeout_s)
+            runs[seed] = simulate(profile.delays_s, scheme, params, replace(options, seed=seed, failures=failures))
+        except RunStopped as error:
+            stopped[seed] = str(error)
+    return Repeated(runs, stopped)
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    least, median, most = (float(found) for found in np.quantile(values, (0.0, 0.5, 1.0)))
+    return {"mean": float(np.mean(values)), "sd": sd, "min": least, "median": median, "max": most}
 
 
 def plan_for(models: int, jobs: int) -> JobPlan:

@@ -17,7 +17,7 @@ from gradmux.orchestrator.errors import ConfigError
 if TYPE_CHECKING:
     from gradmux.orchestrator.closing import Closing
     from gradmux.orchestrator.schemes.scheme import FloatArray
-    from gradmux.orchestrator.simulate import Simulation, SimulationOptions
+    from gradmux.orchestrator.simulate import Repeated, Simulation, SimulationOptions
 
 WORKER_MB = 2048
 """by which calls are priced"""
@@ -40,6 +40,7 @@ WORKER_MB = 2048
 @click.option("--load", type=FiniteFloat(0), help="A fixed load instead of the assigned one.")
 @click.option("--invoke-idle", is_flag=True, help="Wait for workers without a task, too, as published simulators do.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--repeat", default=1, type=click.IntRange(1), help="K runs, seeds from --seed on: their spread.")
 @click.option("--hour-usd", type=HourUsd(), help="V, what an hour is worth to auto and pipeline-auto.  [default: 10]")
 @pass_settings
 def simulate_command(
@@ -60,33 +61,38 @@ def simulate_command(
     load: float | None,
     invoke_idle: bool,
     seed: int,
+    repeat: int,
     hour_usd: float | None,
 ) -> None:
     """Play one scheme over PROFILE (a file, or a generator's name) and tell how long every round takes."""
     from gradmux.cli.arguments import parse_parameters
     from gradmux.orchestrator.delays.doubts import doubts
-    from gradmux.orchestrator.delays.find import GENERATED_WORKERS, find_profile
+    from gradmux.orchestrator.delays.find import GENERATED_WORKERS, find_profile, profiles_by_seed
     from gradmux.orchestrator.fleets.profile_fleet import LoadModel
     from gradmux.orchestrator.policies import limits_of, usual_concurrency, wait_policy
     from gradmux.orchestrator.prices import PRICES, worth_of
     from gradmux.orchestrator.schemes import registry
     from gradmux.orchestrator.schemes.worth import waiting_usd
     from gradmux.orchestrator.simulate import SimulationOptions, simulate
+    from gradmux.orchestrator.simulate import repeat as play
 
     auto = scheme == "auto"
     if auto and (parameters or closing.wait == "mu"):
         raise ConfigError("auto chooses scheme and parameters itself, and closes rounds early: leave out -p and --wait")
+    if auto and repeat > 1:
+        raise ConfigError("--repeat plays one scheme with fixed parameters: name one, or leave --repeat out")
     if invoke_idle and closing.wait != "mu":
         raise ConfigError("--invoke-idle makes rounds wait for idle workers, which only --wait mu does: add it")
     params = {} if auto else registry.parse_params(registry.get(scheme), parse_parameters(parameters))
-    found = find_profile(profile, workers=workers or GENERATED_WORKERS, seed=seed)
+    widest = workers or GENERATED_WORKERS
+    found = find_profile(profile, workers=widest, seed=seed)
     concurrency = usual_concurrency(found.workers) if concurrency is None else concurrency
     options = SimulationOptions(
         jobs=jobs,
         models=models,
         wait=wait_policy(closing),
         limits=replace(limits_of(closing, concurrency), invoke_idle=invoke_idle, attempts=attempts),
-        load=LoadModel(found.slope_s or 0.0 if slope_s is None else slope_s, found.reference_load(base_load), load),
+        load=LoadModel.of(found, slope_s, base_load, load),
         failures=found.failures(timeout_s),
         workers=workers,
         passes=passes,
@@ -96,8 +102,12 @@ def simulate_command(
     if auto:
         _play_auto(settings, found.delays_s, options)
         return
-    result = simulate(found.delays_s, scheme, params, options)
-    print_json(result.to_dict()) if settings.json else _tell(result)
+    if repeat > 1:
+        repeated = play(profiles_by_seed(profile, workers=widest, first=(seed, found)), scheme, params, options, repeat)
+        print_json(repeated.to_dict()) if settings.json else _tell_spread(repeated)
+    else:
+        result = simulate(found.delays_s, scheme, params, options)
+        print_json(result.to_dict()) if settings.json else _tell(result)
     for doubt in doubts(found, slope_s, timeout_s) if load is None else ():
         stderr(settings).print(f"note: {doubt}")
 
@@ -115,6 +125,15 @@ def _play_auto(settings: Settings, delays_s: FloatArray, options: SimulationOpti
         for segment in result.segments
     ]
     stdout().print(table(("steps", "time s", "scheme"), rows, title="what it chose", right=("time s",)))
+
+
+def _tell_spread(repeated: Repeated) -> None:
+    columns = ("mean", "sd", "min", "median", "max")
+    labels = {"total_s": "time s", "billed_s": "billed s", "invocations": "invocations"}
+    rows = [(labels[name], *(f"{of[column]:,.2f}" for column in columns)) for name, of in repeated.spread.items()]
+    stdout().print(table(("", *columns), rows, title=f"{len(repeated.runs)} runs", right=columns))
+    for seed, reason in repeated.stopped.items():
+        stdout().print(f"the run with seed {seed} stopped: {reason}")
 
 
 def _tell(result: Simulation) -> None:

@@ -101,10 +101,9 @@ class LocalBackend:
         profile = find_profile(section.delays, workers=job.cluster.most_workers, seed=section.seed)
         scale, slope_s = section.time_scale, profile.slope_s or 0.0
         name = section.delays if scale == 1.0 else f"{section.delays} x {scale:g}"
-        failures = profile.failures(job.cluster.timeout_s).scaled(scale)
-        return CallDelays(
-            name, How.LONGER, profile.delays_s * scale, slope_s * scale, profile.reference_load(), failures
-        )
+        failures, load = profile.failures(job.cluster.timeout_s).scaled(scale), profile.reference_load()
+        delays_s = profile.delays_s * scale
+        return CallDelays(name, How.LONGER, delays_s, slope_s * scale, load, profile.scales, failures)
 
     def pace(self, job: JobConfig) -> Pace:
         """Its workers are processes of this machine."""
@@ -194,6 +193,7 @@ def delay_plan(name: str, *, workers: int, time_scale: float, seed: int) -> Dela
         base_load=profile.reference_load(),
         time_scale=time_scale,
         seed=seed,
+        scales=profile.scales,
     )
 
 

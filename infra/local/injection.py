@@ -34,6 +34,8 @@ class DelayPlan:
     """real seconds for each emulated second; below 1 runs faster than life"""
     seed: int = 0
     """draws the column that a repeated attempt gets"""
+    scales: bool = False
+    """true: delays are in proportion to the load (delays_s * load / base_load), and the slope does not matter"""
 
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.delays_s}
@@ -43,6 +45,8 @@ class DelayPlan:
             raise EmulatorError("delays_s and found_s must be numbers that are not negative")
         if self.found_s and [len(row) for row in self.found_s] != [len(row) for row in self.delays_s]:
             raise EmulatorError("found_s must have the shape of delays_s")
+        if self.scales and not self.base_load > 0:
+            raise EmulatorError("delays in proportion to the load need base_load, the load that they were measured at")
         if not (math.isfinite(self.time_scale) and self.time_scale > 0):
             raise EmulatorError(f"time_scale must be above 0, got {self.time_scale}")
 
@@ -56,9 +60,10 @@ class DelayPlan:
         base_load: float = 0.0,
         time_scale: float = 1.0,
         seed: int = 0,
+        scales: bool = False,
     ) -> Self:
         """A plan from any matrix, numpy's too: delays_s and found_s (rounds, workers) in seconds."""
-        return cls(_rows(delays_s), _rows(found_s), slope_s, base_load, time_scale, seed)
+        return cls(_rows(delays_s), _rows(found_s), slope_s, base_load, time_scale, seed, scales)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
@@ -74,6 +79,8 @@ class DelayPlan:
             return 0.0
         row = self.delays_s[round % len(self.delays_s)]
         column = self._column(round, worker, attempt)
+        if self.scales:
+            return row[column] * load / self.base_load * self.time_scale
         return max(0.0, row[column] + self.slope_s * (load - self.base_load)) * self.time_scale
 
     def fails_s(self, round: int, worker: int, attempt: int, timeout_s: float) -> float | None:

@@ -31,5 +31,7 @@ class CallDelays:
     slope_s: float = 0.0
     """seconds per unit of load, beyond `base_load`"""
     base_load: float = 0.0
+    scales: bool = False
+    """true: delays are in proportion to the load instead"""
     failures: Failures = field(default_factory=Failures)
     """when calls without an answer are found"""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from gradmux.orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gradmux.orchestrator.delays import DelayProfile
 
 GENERATED_ROUNDS = 1000
@@ -35,3 +37,14 @@ def find_profile(
     if path.exists():
         return load_profile(path)
     raise ConfigError(f"{name}: is neither a profile file nor a generator ({', '.join(kinds())})")
+
+
+def profiles_by_seed(name: str, *, workers: int, first: tuple[int, DelayProfile]) -> Callable[[int], DelayProfile]:
+    """Each seed's delays: a generator draws anew, a file stays as it is. `first`: a seed, and what was found for it."""
+    from gradmux.orchestrator.delays.generators import known
+
+    def profile_of(seed: int) -> DelayProfile:
+        same = seed == first[0] or not known(name)
+        return first[1] if same else find_profile(name, workers=workers, seed=seed)
+
+    return profile_of

@@ -1,7 +1,8 @@
 """Delay profiles in files: `.npz` (ours, and the published traces') and CSV, read and written; a run's record, read.
 
     .npz    arrays `delays` (float32 or float64, rounds x workers, seconds), `cold`, `failed` (booleans);
-            scalars `load`, `base_load`, `slope_s`, `name`. All but `delays` may be missing; others are ignored.
+            scalars `load`, `base_load`, `slope_s`, `name`, `scales` (true: delays are in proportion to the load). All
+            but `delays` may be missing; others are ignored.
             Where `failed` is true, the delay says after how long the failure was found; inf: at the function's
             timeout. No pickles, neither way.
     .csv    one line per round, one delay in seconds per worker; an empty cell or `inf` is a failed invocation, found at
@@ -84,6 +85,7 @@ def _read_npz(path: Path) -> DelayProfile:
         base_load=_figure(arrays, "base_load", path),
         cold=_marks(arrays, "cold"),
         failed=_marks(arrays, "failed"),
+        scales=_scales(arrays, path),
         name=str(arrays["name"]) if "name" in arrays else path.stem,
     )
 
@@ -102,6 +104,14 @@ def _figure(arrays: dict[str, npt.NDArray[np.generic]], name: str, path: Path) -
     if arrays[name].size != 1 or arrays[name].dtype.kind not in "fiu":
         raise ConfigError(f"{path.name}: `{name}` must be one number")
     return float(arrays[name].item())
+
+
+def _scales(arrays: dict[str, npt.NDArray[np.generic]], path: Path) -> bool:
+    if "scales" not in arrays:
+        return False
+    if arrays["scales"].size != 1 or arrays["scales"].dtype.kind != "b":
+        raise ConfigError(f"{path.name}: `scales` must be one truth value")
+    return bool(arrays["scales"].item())
 
 
 def _marks(arrays: dict[str, npt.NDArray[np.generic]], name: str) -> BoolArray:
@@ -123,6 +133,7 @@ def _write_npz(profile: DelayProfile, path: Path) -> None:
         cold=profile.cold,
         failed=profile.failed,
         name=np.array(profile.name),
+        scales=np.array(profile.scales),
         **{name: np.array(value) for name, value in figures.items()},
     )
 

@@ -33,8 +33,8 @@ def _positive(label: str, value: float) -> None:
 class ShiftedExponential:
     """Time `unit_s * (load + Exp(mean load / straggling))`: a constant per sample, and an exponential tail per sample.
 
-    With load = c/n this is the model `c/n + Exp(rate n lambda / c)` of the coding papers. The tail grows with the load,
-    so a profile holds for its own load only; the additive slope that it carries is the constant part.
+    With load = c/n this is the model `c/n + Exp(rate n lambda / c)` of the coding papers. All of a
+    delay is in proportion to the load, the tail too, and the profile says so (`scales`).
     """
 
     load: float | None = None
@@ -209,7 +209,7 @@ def _sampler(parameters: Parameters) -> Callable[[int, int, int], DelayProfile]:
 def _shifted_exponential(p: ShiftedExponential, rounds: int, workers: int, seed: int) -> DelayProfile:
     load = 1.0 / workers if p.load is None else p.load
     tail = np.random.default_rng(seed).exponential(load / p.straggling, size=(rounds, workers))
-    return DelayProfile(p.unit_s * (load + tail), load=load, slope_s=p.unit_s)
+    return DelayProfile(p.unit_s * (load + tail), load=load, slope_s=p.unit_s, scales=True)
 
 
 def _bursty(p: Bursty, rounds: int, workers: int, seed: int) -> DelayProfile:

@@ -57,6 +57,8 @@ class DelayProfile:
     failed: BoolArray = field(default_factory=_nowhere)
     """(rounds, workers), true where no usable answer came; an infinite delay counts as failed too"""
     name: str = ""
+    scales: bool = False
+    """true: delays are in proportion to the load, their tails too; `slope_s` is then how the constant part grows"""
     found_s: FloatArray = field(default_factory=_unstated)
     """(rounds, workers) seconds until a failed invocation was found to have failed, inf where that is not known, and
     beside every answer; left out: the delay that is given where `failed` is true"""
@@ -71,6 +73,8 @@ class DelayProfile:
         delays_s[failed] = np.inf
         cold = _mask(self.cold, delays_s.shape, "cold")
         _check_scalars(self.load, self.base_load, self.slope_s)
+        if self.scales and not self.reference_load() > 0:
+            raise ConfigError("delays in proportion to the load need the load that they were measured at: load")
         for array in (delays_s, failed, cold, found_s):
             array.setflags(write=False)
         object.__setattr__(self, "delays_s", delays_s)
@@ -97,7 +101,10 @@ class DelayProfile:
 
         The two options override the profile's own figures; a profile without a slope is taken as it is. One additive
         shift for all, as in the published simulator: it keeps the order of arrivals, and may give negative delays.
+        Where delays are in proportion to the load, and no slope is given: `delays_s * load / base_load`.
         """
+        if self.scales and slope_s is None:
+            return self.delays_s * (load / self.reference_load(base_load))
         slope = (self.slope_s or 0.0) if slope_s is None else slope_s
         return self.delays_s + slope * (load - self.reference_load(base_load))
 
@@ -108,6 +115,7 @@ class DelayProfile:
             "workers": self.workers,
             "load": self.load,
             "slope_s": self.slope_s,
+            "scales": self.scales,
             "failed": int(self.failed.sum()),
             "cold": int(self.cold.sum()),
         }
@@ -155,8 +163,8 @@ class DelayProfile:
 
     def same_as(self, other: DelayProfile) -> bool:
         """Equal in every delay, mark and figure; names may differ."""
-        figures = (self.load, self.reference_load(), self.slope_s)
-        return figures == (other.load, other.reference_load(), other.slope_s) and all(
+        figures = (self.load, self.reference_load(), self.slope_s, self.scales)
+        return figures == (other.load, other.reference_load(), other.slope_s, other.scales) and all(
             np.array_equal(mine, theirs)
             for mine, theirs in (
                 (self.delays_s, other.delays_s),

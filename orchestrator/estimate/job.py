@@ -145,10 +145,10 @@ def _named_delays(named: str, config: JobConfig) -> CallDelays:
     """Those of a file were measured with the job's work in them; a generator's come on top of it."""
     profile = find_profile(named, workers=config.cluster.most_workers, seed=config.training.seed)
     failures = profile.failures(config.cluster.timeout_s)
-    if named in GENERATORS:
+    if named in GENERATORS and not profile.scales:
         return CallDelays(named, How.ADDED, np.maximum(profile.delays_at(0.0), 0.0), failures=failures)
     load, slope_s = profile.reference_load(), profile.slope_s or 0.0
-    return CallDelays(named, How.WHOLE, profile.delays_s, slope_s, load, failures)
+    return CallDelays(named, How.WHOLE, profile.delays_s, slope_s, load, profile.scales, failures)
 
 
 def delay_table(delays: CallDelays, workers: int, seed: int) -> DelayTable:
@@ -161,11 +161,11 @@ def load_model(delays: CallDelays, slope_s: float) -> LoadModel:
     """How a call's time grows with its load, where computing takes `slope_s` for a whole batch."""
     match delays.how:
         case How.WHOLE:
-            return LoadModel(delays.slope_s, delays.base_load)
+            return LoadModel(delays.slope_s, delays.base_load, scales=delays.scales)
         case How.ADDED:
             return LoadModel(slope_s)
         case How.LONGER:
-            return LoadModel(delays.slope_s, delays.base_load, least_slope_s=slope_s)
+            return LoadModel(delays.slope_s, delays.base_load, least_slope_s=slope_s, scales=delays.scales)
 
 
 def _first_rounds(prepared: Prepared) -> Seen:

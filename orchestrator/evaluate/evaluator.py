@@ -2,9 +2,10 @@
 
 Covered exactly (every round's duration equals the loop's): `uncoded` and `gc` under both wait policies; `m-sgc` under
 both; `sr-sgc` under both, under the mu rule with `harvest_late = false`; `backup` under `Earliest`; `pipeline` and
-`stretch` (without backups), to which the wait policy does not matter. With
-concurrency and in-flight cap, late answers, loads fixed or by assignment, calls that fail (but for `backup`), and any
-number of workers up to the profile's. All else is `simulate.simulate`'s. Read next: `grids.py`.
+`stretch` (without backups), to which the wait policy does not matter. With concurrency and in-flight cap, late answers,
+loads fixed or by assignment, delays that grow with the load by a slope or in proportion (`m-sgc` under the mu rule by a
+slope only), calls that fail (but not under `backup`, nor with proportion), and any number of workers up to the
+profile's. All else is `simulate.simulate`'s. Read next: `grids.py`.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ BY_MU: dict[str, Family] = {
     "stretch": stretch.play,
 }
 """by scheme; an overlapping scheme has no rounds to close, so that the wait policy does not matter to it"""
+SEVERAL_LOADS = ("m-sgc", "stretch")
+"""schemes whose rounds differ in what a worker has to do, at the ends of a run at least"""
 
 
 class Evaluator:
@@ -71,12 +74,12 @@ class Evaluator:
 
         Raises: ConfigError for what is not covered, or does not fit the profile or the concurrency.
         """
-        family = self._family(batch)
+        family, setting = self._family(batch), self._setting_for(batch)
         parts = [
-            (columns, family(batch.take(columns), self.setting, self._draws_for(batch, columns), detail=detail))
+            (columns, family(batch.take(columns), setting, self._draws_for(batch, columns), detail=detail))
             for columns in self._chunks(batch)
         ]
-        return Played.gather(parts, batch.size).with_stops()
+        return self._in_its_time(batch, Played.gather(parts, batch.size))
 
     def play_all(self, batches: Sequence[Batch], *, detail: bool = False) -> list[Played]:
         """Several batches, in their order; those of `pipeline` many at once, which is faster."""
@@ -84,9 +87,24 @@ class Evaluator:
         found: dict[int, Played] = {}
         for places in self._together(batches, overlapping):
             parts = [(batches[place], self._ready(batches[place])) for place in places]
-            played = [each.with_stops() for each in pipeline.play_all(parts, self.setting, detail=detail)]
-            found |= dict(zip(places, played, strict=True))
+            played = pipeline.play_all(parts, self._setting_for(parts[0][0]), detail=detail)
+            found |= {
+                place: self._in_its_time(batches[place], each) for place, each in zip(places, played, strict=True)
+            }
         return [found[i] if i in found else self.play(batch, detail=detail) for i, batch in enumerate(batches)]
+
+    def _one_load(self, batch: Batch) -> bool:
+        """Do all invocations of a column have the same load, so that a run is as many times slower as they are?"""
+        return batch.loads is not None or batch.scheme not in SEVERAL_LOADS
+
+    def _setting_for(self, batch: Batch) -> Setting:
+        scales = self.setting.load.scales and self._one_load(batch)
+        return self.setting.unscaled() if scales else self.setting
+
+    def _in_its_time(self, batch: Batch, played: Played) -> Played:
+        if self.setting.load.scales and self._one_load(batch):
+            played = played.times(self.setting.factor(batch.task_load()))
+        return played.with_stops()
 
     def _together(self, batches: Sequence[Batch], places: Sequence[int]) -> Iterator[list[int]]:
         """`places` of batches in groups whose tables stay small, those of like n together."""
@@ -118,6 +136,10 @@ class Evaluator:
             raise ConfigError("invoke_idle is evaluated with fixed loads only: give loads")
         if batch.scheme == "sr-sgc" and by_mu and limits.harvest_late:
             raise ConfigError("sr-sgc under the mu rule is evaluated with harvest_late = false only: use simulate")
+        if batch.scheme == "m-sgc" and by_mu and self.setting.load.scales and batch.loads is None:
+            raise ConfigError(
+                "m-sgc under the mu rule is not evaluated where delays grow in proportion to the load: use simulate"
+            )
         if batch.scheme == "backup" and np.isinf(self.setting.delays_s).any():
             raise ConfigError("backup is not evaluated where calls fail: use simulate")
         if batch.scheme == "m-sgc" and (batch.ints("max_stragglers") >= batch.workers).any() and not limits.invoke_idle:

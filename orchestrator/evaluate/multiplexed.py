@@ -154,8 +154,9 @@ class _Multiplexed:
 
     def _send(self, t: int) -> FloatArray:
         tasks = 1 if self._batch.loads is not None else len(self._active)
-        shift_s = self._setting.shift_s(tasks * self._batch.task_load())
-        self._billed_s += self._draws.worked_s[t].sum() + self._draws.workers * shift_s
-        delays_s = self._draws.delays_s[t] + shift_s[:, np.newaxis]
+        loads = tasks * self._batch.task_load()
+        shift_s, factor = self._setting.shift_s(loads), self._setting.factor(loads)
+        self._billed_s += self._draws.worked_s[t].sum() * factor + self._draws.workers * shift_s
+        delays_s = self._draws.delays_s[t] * factor[:, np.newaxis] + shift_s[:, np.newaxis]
         asked = np.ones_like(delays_s, dtype=np.bool_)
         return self._timeline.dispatch(delays_s, asked, self._draws.chains(t), shift_s)

@@ -34,6 +34,15 @@ class Played:
     peak: IntArray | None = None
     """(P,) most invocations in flight at any instant; None unless asked for or limited"""
 
+    def times(self, factor: FloatArray) -> Played:
+        """In a life that is so many times (P,) slower."""
+        return replace(
+            self,
+            total_s=self.total_s * factor,
+            billed_s=self.billed_s * factor,
+            durations_s=None if self.durations_s is None else self.durations_s * factor,
+        )
+
     def with_stops(self) -> Played:
         """The same, with inf for time and bill of runs that stop: what they did until then is not told."""
         stops = ~np.isfinite(self.total_s)

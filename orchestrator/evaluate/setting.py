@@ -5,7 +5,9 @@ Knows no scheme. Read next: `batch.py` (the parameters), `draws.py` (the delays 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from gradmux.orchestrator.delays.failures import Failures
 from gradmux.orchestrator.errors import ConfigError
@@ -37,9 +39,23 @@ class Setting:
         limits = self.limits
         if limits.deadline_s is not None or limits.approximate or limits.split:
             raise ConfigError("the evaluator knows no deadline_s, approximate or split: use simulate for these")
+        if self.load.scales and np.isinf(self.delays_s).any():
+            raise ConfigError(
+                "calls that fail are not evaluated where delays grow in proportion to the load: use simulate"
+            )
         assert self.load.load is None, "give fixed loads by column: Batch.loads"
 
+    def factor(self, loads: FloatArray) -> FloatArray:
+        """What a load multiplies every delay by; 1 where delays are not in proportion to it."""
+        return loads / self.load.base_load if self.load.scales else np.ones_like(loads)
+
+    def unscaled(self) -> Setting:
+        """The same with delays that do not depend on the load."""
+        return replace(self, load=replace(self.load, slope_s=0.0, scales=False))
+
     def shift_s(self, loads: FloatArray) -> FloatArray:
-        """What a load adds to every delay, seconds."""
+        """What a load adds to every delay, seconds; 0 where delays are in proportion to it."""
+        if self.load.scales:
+            return np.zeros_like(loads)
         shift: FloatArray = (loads - self.load.base_load) * self.load.slope_s
         return shift

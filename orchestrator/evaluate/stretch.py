@@ -53,15 +53,16 @@ class _Stretches:
         while (live := self._live()).any():
             t = len(durations)
             start_s, model = self._take(live)
-            shift_s = self._setting.shift_s(self._begin(model, live))
-            takes_s = np.where(live, self._draws.sorted_s[t][0] + shift_s, 0.0)
-            at_s, again_s, again = self._arrivals(t, start_s, shift_s, start_s + takes_s)
+            loads = self._begin(model, live)
+            shift_s, factor = self._setting.shift_s(loads), self._setting.factor(loads)
+            takes_s = np.where(live, self._draws.sorted_s[t][0] * factor + shift_s, 0.0)
+            at_s, again_s, again = self._arrivals(t, start_s, shift_s, factor, start_s + takes_s)
             if self._running is not None:
                 self._running.drop(start_s)
                 self._running.add(np.where(live[:, np.newaxis], at_s, -np.inf))
             self._ended(model, start_s + takes_s, live)
             total_s = np.maximum(total_s, np.where(live, start_s + takes_s, 0.0))
-            billed_s += np.where(live, self._draws.worked_s[t].sum() + copies * shift_s + again_s, 0.0)
+            billed_s += np.where(live, self._draws.worked_s[t].sum() * factor + copies * shift_s + again_s, 0.0)
             calls += np.where(live, copies + again, 0)
             durations.append(takes_s)
         return Played(
@@ -74,10 +75,10 @@ class _Stretches:
         )
 
     def _arrivals(
-        self, t: int, start_s: FloatArray, shift_s: FloatArray, decoded_s: FloatArray
+        self, t: int, start_s: FloatArray, shift_s: FloatArray, factor: FloatArray, decoded_s: FloatArray
     ) -> tuple[FloatArray, FloatArray, IntArray]:
         """(columns, copies) when each copy is over; (columns,) what failing calls add to the bill, and to the calls."""
-        at_s = start_s[:, np.newaxis] + (self._draws.delays_s[t] + shift_s[:, np.newaxis])
+        at_s = start_s[:, np.newaxis] + (self._draws.delays_s[t] * factor[:, np.newaxis] + shift_s[:, np.newaxis])
         chains = self._draws.chains(t)
         if chains is None:
             return at_s, np.zeros(start_s.size), np.zeros(start_s.size, dtype=np.int64)

@@ -1,8 +1,9 @@
 """A fleet in virtual time: answers come after the delays of a profile, and the clock jumps to them.
 
 Row t mod rows holds the delays of round t, one column per worker; an invocation of load L takes
-delay + slope (L - base load), and sends an early message when the load until there is done. Knows no tensors: its
-arrivals carry results only when it is given a function that computes them. Read next: `orchestrator/delays`.
+delay + slope (L - base load), or delay L / base load where delays are in proportion to the load, and sends an early
+message when the load until there is done. Knows no tensors: its arrivals carry results only when it is given a function
+that computes them. Read next: `orchestrator/delays`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradmux.orchestrator.delays.failures import Failures
+from gradmux.orchestrator.delays.profile import DelayProfile
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
 from gradmux.orchestrator.schemes.scheme import FloatArray
@@ -37,11 +39,33 @@ class LoadModel:
     """a fixed load for every invocation, instead of the assigned one"""
     least_slope_s: float = 0.0
     """seconds per unit load that no answer comes before, whatever the delay: the computation, as in the emulator"""
+    scales: bool = False
+    """true: a delay is in proportion to the load, its tail too, and the slope does not matter"""
+
+    def __post_init__(self) -> None:
+        if self.scales and not self.base_load > 0:
+            raise ConfigError("delays in proportion to the load need the load that they were measured at: --base-load")
+
+    @classmethod
+    def of(
+        cls,
+        profile: DelayProfile,
+        slope_s: float | None = None,
+        base_load: float | None = None,
+        load: float | None = None,
+    ) -> LoadModel:
+        """The profile's own, but for what is given; a slope that is given counts instead of proportion."""
+        slope = (profile.slope_s or 0.0) if slope_s is None else slope_s
+        return cls(slope, profile.reference_load(base_load), load, scales=profile.scales and slope_s is None)
 
     def answer_s(self, delay_s: float, load: float) -> float:
         """What an invocation of this load takes that draws this delay; negative only where the shift makes it so."""
-        taken_s = delay_s + self.shift_s(load)
+        taken_s = delay_s * self.factor(load) if self.scales else delay_s + self.shift_s(load)
         return max(taken_s, self.least_slope_s * load) if self.least_slope_s else taken_s
+
+    def factor(self, load: float) -> float:
+        """What to multiply a delay by, where delays are in proportion to the load."""
+        return (load if self.load is None else self.load) / self.base_load
 
     def shift_s(self, load: float) -> float:
         """What to add to a delay; may be negative."""

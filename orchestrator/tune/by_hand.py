@@ -37,8 +37,9 @@ def map_batches(material: Material, options: TuneOptions) -> list[Batch]:
 
 def steps_in_a_call(material: Material, steps: int) -> int:
     """How many of so many steps of one model a call makes, so that all calls are about equally long; 0: none."""
-    slowest_s = float(material.answered_s.max()) + material.load.shift_s(0.0)
-    slope_s = material.load.slope_s
+    slowest_s = float(material.answered_s.max())
+    slope_s = slowest_s / material.load.base_load if material.load.scales else material.load.slope_s
+    slowest_s = 0.0 if material.load.scales else slowest_s + material.load.shift_s(0.0)
     most = steps if slope_s <= 0 else min(steps, int((LONGEST_CALL_S - slowest_s) / slope_s))
     return math.ceil(steps / math.ceil(steps / most)) if most >= 1 else 0
 

@@ -42,6 +42,11 @@ class Material:
         return found
 
     @property
+    def looped(self) -> bool:
+        """Is all of it the loop's alone to play?"""
+        return self.failing and self.load.scales
+
+    @property
     def failing(self) -> bool:
         """Do calls fail?"""
         return bool(np.isinf(self.delays_s).any())
@@ -68,7 +73,7 @@ def prepare(profile: DelayProfile, options: TuneOptions) -> Material:
         warnings.append("under the mu rule sr-sgc is evaluated as if late answers did not count (harvest_late = false)")
     if profile.rounds < FEW_ROUNDS:
         warnings.append(few_rounds(profile.rounds))
-    load = LoadModel(slope_s or 0.0, profile.reference_load(options.base_load))
+    load = LoadModel.of(profile, options.slope_s, options.base_load)
     allowed, chance = _concurrency(profile.workers, options), Chance(profile.workers, options.seed)
     return Material(profile.delays_s, load, allowed, chance, tuple(warnings), profile.failures(options.timeout_s))
 

@@ -64,13 +64,20 @@ def evaluator(material: Material, options: TuneOptions) -> Evaluator:
     return Evaluator(setting, material.chance)
 
 
+def evaluated(scheme: str, material: Material, options: TuneOptions) -> bool:
+    """Is a scheme the evaluator's to play on these delays, and not the loop's? `Evaluator` says what it covers."""
+    if scheme == "m-sgc" and options.by_mu and material.load.scales:
+        return False
+    return scheme in EVALUATED and not material.looped and not (scheme == "backup" and material.failing)
+
+
 def batches(material: Material, options: TuneOptions) -> list[Batch]:
     """What is tried. Raises: ConfigError when a load would make delays negative."""
     by_mu = options.by_mu
     found = [
         batch
         for scheme in options.schemes
-        if scheme in EVALUATED and not (scheme == "backup" and (by_mu or material.failing))
+        if evaluated(scheme, material, options) and not (by_mu and scheme == "backup")
         for workers in workers_for(scheme, material, options)
         for batch in grids.for_tuning(
             scheme,
@@ -112,7 +119,7 @@ def workers_for(scheme: str, material: Material, options: TuneOptions) -> list[i
 
 
 def _require_positive(batch: Batch, material: Material) -> None:
-    if not batch.size:
+    if not batch.size or material.load.scales:
         return
     load = float(batch.load().min())
     fastest_s = float(material.answered_s.min()) + material.load.shift_s(load)

@@ -21,7 +21,7 @@ import numpy as np
 
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.errors import ConfigError, TaskFailed
-from gradmux.orchestrator.evaluate import Evaluator
+from gradmux.orchestrator.evaluate import Batch, Evaluator
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.tune import playing, search
 from gradmux.orchestrator.tune.by_hand import advice, here, map_batches, named_map
@@ -30,6 +30,7 @@ from gradmux.orchestrator.tune.material import Material, prepare
 from gradmux.orchestrator.tune.options import FITTING, TuneOptions
 from gradmux.orchestrator.tune.result import Choice, CrossValidation, Spread, TuneResult
 from gradmux.orchestrator.tune.robust import Finalists, Resampled, cross_validate, resample
+from gradmux.orchestrator.tune.sampling import Candidate
 from gradmux.orchestrator.tune.search import Tried
 
 FINALISTS = 40
@@ -264,17 +265,22 @@ class _Tuning:
         batch = search.independent(self._material, self._options)
         if batch is None:
             return None
-        tried = search.try_all([batch], self._material, self._options)
-        found = self._least(tried, self._options)
+        found = self._single([batch])
         return found and replace(found, scheme="independent", params={})
 
     def _map(self) -> Choice | None:
         batches = map_batches(self._material, self._options)
         if not batches:
             return None
-        tried = search.try_all(batches, self._material, self._options)
-        found = self._least(tried, self._options)
+        found = self._single(batches)
         return found and named_map(found)
+
+    def _single(self, batches: list[Batch]) -> Choice | None:
+        """The best of batches of one set each; None: all stop on the profile."""
+        if not self._material.looped:
+            return self._least(search.try_all(batches, self._material, self._options), self._options)
+        found = [Candidate(batch.scheme, batch.params(0), batch.workers) for batch in batches]
+        return min(playing.play(found, self._material, self._options).exact, key=self._worth_of, default=None)
 
     def _least(self, tried: list[Tried], options: TuneOptions) -> Choice | None:
         """The best; None: all stop on the profile."""

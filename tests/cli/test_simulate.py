@@ -144,3 +144,40 @@ def test_invoke_idle_plays_as_the_published_simulator_does(tmp_path: Path, capsy
 
 def test_invoke_idle_is_refused_where_no_round_waits_for_idle_workers(profile: str) -> None:
     assert run(["simulate", profile, "--scheme", "uncoded", "--invoke-idle"]) == 2
+
+
+def test_repeat_tells_the_spread_over_seeds(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    one = ["simulate", profile, "--scheme", "uncoded", "--jobs", "6", "--workers", "3"]
+    words = [*one, "--repeat", "5", "--seed", "2"]
+    assert run([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["seed"] for each in told["runs"]] == [2, 3, 4, 5, 6]
+    totals = [each["total_s"] for each in told["runs"]]
+    assert len(set(totals)) > 1
+    spread = told["spread"]["total_s"]
+    assert spread["mean"] == pytest.approx(np.mean(totals))
+    assert spread["sd"] == pytest.approx(np.std(totals, ddof=1))
+    assert (spread["min"], spread["median"], spread["max"]) == (min(totals), np.median(totals), max(totals))
+    assert run([*one, "--seed", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total_s"] == totals[2]
+    assert run(words) == 0
+    assert "5 runs" in capsys.readouterr().out
+
+
+def test_repeat_draws_a_generator_anew_and_names_the_runs_that_stop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["simulate", "lambda-like", "--scheme", "uncoded", "--jobs", "3", "--repeat", "2", "--json"]
+    assert run(words) == 0
+    first, second = json.loads(capsys.readouterr().out)["runs"]
+    assert first["total_s"] != second["total_s"], "of all 256 columns, only the draw differs"
+    delays_s = np.ones((12, 8))
+    delays_s[::3, :5] = np.inf
+    save_profile(DelayProfile(delays_s, load=0.0, slope_s=0.0), tmp_path / "failing.npz")
+    words = ["simulate", str(tmp_path / "failing.npz"), "--scheme", "uncoded", "--workers", "3", "--jobs", "9"]
+    assert run([*words, "--repeat", "6", "--attempts", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["stopped"]
+    assert all("failed in 1 attempts" in each["reason"] for each in told["stopped"])
+    assert run(["simulate", "lambda-like", "--scheme", "auto", "--repeat", "2"]) == 2
+    assert "--repeat plays one scheme with fixed parameters" in capsys.readouterr().err

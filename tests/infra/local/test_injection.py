@@ -78,3 +78,12 @@ def test_a_missing_delay_is_a_call_that_fails_when_it_is_said_or_at_the_timeout(
 def test_a_plan_survives_json() -> None:
     plan = DelayPlan.of(MATRIX, slope_s=1.5, base_load=0.25, time_scale=0.1, seed=7)
     assert DelayPlan.from_json(json.loads(json.dumps(dataclasses.asdict(plan)))) == plan
+
+
+def test_delays_in_proportion_to_the_load() -> None:
+    plan = DelayPlan.of([[8.0]], slope_s=1.0, base_load=0.5, time_scale=0.1, scales=True)
+    assert plan.delay_s(0, 0, 1, 0.5) == pytest.approx(0.8)
+    assert plan.delay_s(0, 0, 1, 0.25) == pytest.approx(0.4), "the first of two messages comes at half the time"
+    assert DelayPlan.from_json(json.loads(json.dumps(dataclasses.asdict(plan)))) == plan
+    with pytest.raises(EmulatorError, match="need base_load"):
+        DelayPlan.of([[1.0]], scales=True)

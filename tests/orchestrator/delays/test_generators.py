@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gradmux.orchestrator.delays import (
     GENERATORS,
     Bursty,
+    DelayProfile,
     LambdaLike,
     ShiftedExponential,
     generate,
@@ -21,6 +22,8 @@ from gradmux.orchestrator.delays import (
 )
 from gradmux.orchestrator.delays.statistics import burst_lengths
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.fleets.profile_fleet import LoadModel
+from gradmux.orchestrator.simulate import SimulationOptions, simulate
 
 
 @settings(max_examples=30)
@@ -225,3 +228,19 @@ def test_changing_one_part_leaves_the_draws_of_the_others() -> None:
     same = with_outliers == without
     assert 0 < (~same).sum() < 0.01 * same.size
     assert (with_outliers[~same] - without[~same] > 20.0).all()
+
+
+def test_its_tail_grows_with_the_load_as_the_papers_have_it() -> None:
+    """Work c of n takes c/n (1 + Exp): under twice the load every delay, its tail too, is twice as long."""
+    profile = generate("shifted-exponential", 50, 8, 1)
+    assert profile.scales
+    assert np.allclose(profile.delays_at(2 / 8), 2 * profile.delays_s)
+    growth = ((None, 1 / 8), (None, 2 / 8), (1.0, 2 / 8))
+    models = [LoadModel.of(profile, slope_s, load=load) for slope_s, load in growth]
+    once, twice, by_slope = (
+        simulate(profile.delays_s, "uncoded", {}, SimulationOptions(jobs=50, load=model)).total_s for model in models
+    )
+    assert twice == pytest.approx(2 * once)
+    assert by_slope == pytest.approx(once + 50 / 8), "a slope that is given counts instead"
+    with pytest.raises(ConfigError, match="need the load that they were measured at"):
+        DelayProfile(np.ones((1, 1)), scales=True)

@@ -80,6 +80,14 @@ def waits(draw: st.DrawFn) -> Earliest | Mu:
 
 
 @st.composite
+def loads(draw: st.DrawFn, *, scales: bool) -> LoadModel:
+    """Delays that grow by a slope, or (where that is evaluated) in proportion to the load."""
+    if scales and draw(st.booleans()):
+        return LoadModel(base_load=draw(st.sampled_from([0.1, 1.0])), scales=True)
+    return LoadModel(draw(st.sampled_from([0.0, 0.3, 2.0])), draw(st.sampled_from([0.0, 0.1])))
+
+
+@st.composite
 def batches(draw: st.DrawFn, scheme: str, workers: int) -> Batch:
     """One to eight parameter sets."""
     size = draw(st.integers(1, 8))
@@ -143,7 +151,7 @@ def cases(draw: st.DrawFn, scheme: str, *, failing: bool = False) -> Case:
         models=draw(st.integers(1, 5)),
         wait=wait,
         limits=limits,
-        load=LoadModel(draw(st.sampled_from([0.0, 0.3, 2.0])), draw(st.sampled_from([0.0, 0.1]))),
+        load=draw(loads(scales=not failing and not (scheme == "m-sgc" and isinstance(wait, Mu) and not fixed))),
         seed=draw(st.integers(0, 3)),
     )
     return Case(setting, batch)

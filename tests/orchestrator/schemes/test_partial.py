@@ -114,3 +114,11 @@ def test_a_worker_that_computes_slowly_does_not_hold_the_round_when_its_first_me
     assert partial.billed_s == pytest.approx(3 * 4.0 + 5.5)
     slower = simulate(delays + np.array([0.0, 2.0, 0.0, 0.0]), "gc-partial", params, options)
     assert slower.total_s == pytest.approx(5.5), "now its first message is what the round waits for"
+
+
+def test_a_straggler_s_first_message_is_late_in_its_own_measure_where_delays_are_in_proportion() -> None:
+    """8 s for a whole batch: half of it is done at 4 s, however slow the worker is; a slope would say 7.5 s."""
+    fleet = ProfileFleet(DelayTable(np.array([[8.0]]), 1), LoadModel(slope_s=1.0, base_load=1.0, scales=True))
+    slots = (Task(0, (0,), (1.0,)), Task(0, (1,), (1.0,), message=1))
+    fleet.invoke([Invocation(round=0, worker=0, attempt=1, slots=slots, load=1.0, early=(0.5,))])
+    assert [arrival.at_s for arrival in (fleet.next(None), fleet.next(None)) if arrival is not None] == [4.0, 8.0]
