@@ -27,8 +27,8 @@ from gradmux.orchestrator.tune.sampling import Candidate, sampled, thinned
 from gradmux.orchestrator.tune.search import evaluated
 
 MOST_CALLS = 200_000
-"""invocations that all of it may take to play, about: 256 workers over 100 rounds of gc, uncoded and m-sgc took 53 to 66
-microseconds of processor time for each, which makes 11 to 13 s"""
+"""invocations that all of it may take to play, about: 256 workers over 100 rounds of gc, uncoded and m-sgc took 53 to
+66 microseconds of processor time for each, which makes 11 to 13 s"""
 MOST_SETS = 24
 """parameter sets of a scheme that are played, at most"""
 PATIENCE_S = 30.0
