@@ -1,6 +1,6 @@
 """What is evaluated: one scheme on n workers with many parameter sets, a column each; and what load they make.
 
-Knows no delays. The load formulas are the schemes' own (`SchemeInfo.load`); tests hold them to the assignments made.
+Knows no delays, and no formula: what parameters mean is in the schemes' own `Facts`.
 Read next: `grids.py`, which makes batches.
 """
 
@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.schemes.facts import Facts
 from gradmux.orchestrator.schemes.passes import most_passes
+from gradmux.orchestrator.schemes.registry import get
 from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
@@ -56,62 +59,43 @@ class Batch:
 
     def tolerance(self) -> IntArray:
         """(P,) s of the code of each job (or of each coded group)."""
-        if self.scheme in ("uncoded", "backup"):
-            return np.zeros(self.size, dtype=np.int64)
-        if self.scheme == "m-sgc":
-            return self.ints("max_stragglers")
-        if self.scheme == "stretch":
-            return self.ints("copies") - 1
-        if self.scheme == "sr-sgc":
-            burst, window, most = (self.ints(name) for name in ("burst", "window", "max_stragglers"))
-            return -(-burst * most // (window - 1 + burst))
-        return self.ints("stragglers")
+        return self.facts.tolerance(self)
 
     def chunks(self) -> IntArray:
-        """(P,) G, groups of a fractional code."""
-        return self.workers // (self.tolerance() + 1)
+        """(P,) chunks of each codeword: G, groups of a fractional code."""
+        return self.facts.chunks(self)
 
     def parts(self) -> IntArray:
         """(P,) how many chunks a batch is cut into."""
-        chunks = np.full(self.size, self.workers) if self.code == "cyclic" else self.chunks()
-        if self.scheme != "m-sgc":
-            return chunks
-        return self.workers * (self.ints("window") - 1) + self.ints("burst") * chunks
+        return self.facts.parts(self)
 
-    def code_load(self) -> FloatArray:
-        """(P,) fraction of what a code encodes that one worker processes."""
-        if self.code == "cyclic":
-            return (self.tolerance() + 1) / self.workers
-        return 1.0 / self.chunks()
-
-    def task_load(self) -> FloatArray:
-        """(P,) batches, or the fraction of one, that a task is: all that a worker does in a round, except in m-sgc."""
-        if self.loads is not None:
-            return self.loads
-        if self.scheme == "stretch":
-            return self.ints("steps").astype(np.float64)
-        load = self._exact_load()
-        return load if self.passes is None else most_passes(load, self.passes)
-
-    def _exact_load(self) -> FloatArray:
-        """(P,) what a task is of one batch that can be cut anywhere."""
-        if self.scheme != "m-sgc":
-            return self.code_load()
-        private = self.ints("window") - 1
-        part = self.code_load()
-        group: FloatArray = 1.0 / (self.ints("burst") + self.workers * private * part)
-        return part * group
-
-    def load(self) -> FloatArray:
-        """(P,) largest fraction of one batch that one worker processes in one round."""
-        if self.loads is not None or self.scheme != "m-sgc":
-            return self.task_load()
-        return self.task_load() * (self.ints("window") - 1 + self.ints("burst"))
+    def slots(self) -> IntArray:
+        """(P,) tasks that a worker has in one round at most, each for a job of its own."""
+        return self.facts.slots(self)
 
     def delay(self) -> IntArray:
         """(P,) T, rounds."""
-        if self.scheme == "sr-sgc":
-            return self.ints("burst")
-        if self.scheme == "m-sgc":
-            return self.ints("window") - 2 + self.ints("burst")
-        return np.zeros(self.size, dtype=np.int64)
+        return self.facts.delay(self)
+
+    def fits(self) -> BoolArray:
+        """(P,) do the parameters fit together?"""
+        return self.facts.fits(self)
+
+    def task_load(self) -> FloatArray:
+        """(P,) batches, or the fraction of one, that a task is."""
+        if self.loads is not None:
+            return self.loads
+        load = self.facts.task_load(self)
+        return load if self.passes is None else most_passes(load, self.passes)
+
+    def load(self) -> FloatArray:
+        """(P,) largest fraction of one batch that one worker processes in one round."""
+        return self.task_load() if self.loads is not None else self.task_load() * self.slots()
+
+    @property
+    def facts(self) -> Facts:
+        """What the scheme's own file says of it. Raises: ConfigError when it says nothing."""
+        facts = get(self.scheme).facts
+        if facts is None:
+            raise ConfigError(f"{self.scheme} says nothing of its loads beforehand: use simulate")
+        return facts

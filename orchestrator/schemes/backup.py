@@ -15,6 +15,7 @@ from __future__ import annotations
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.asks import Backup
 from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.facts import Facts
 from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
 from gradmux.orchestrator.schemes.stragglers import PerRound, choose_model
 from gradmux.orchestrator.schemes.synchronous import OneRoundScheme
@@ -64,4 +65,5 @@ INFO = SchemeInfo(
         "its first invocation would have at 9 s."
     ),
     sample=Sample(4, {"q": 0.75}, rounds=1, late={0: (2,)}),
+    facts=Facts(),
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from gradmux.orchestrator.schemes.codes import CODES, make_code
 from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.facts import CodedFacts
 from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
 from gradmux.orchestrator.schemes.stragglers import Covered, PerRound, choose_model
 from gradmux.orchestrator.schemes.synchronous import OneRoundScheme
@@ -53,4 +54,5 @@ INFO = SchemeInfo(
     source="Tandon, Lei, Dimakis, Karampatziakis 2017 (arXiv 1612.03301)",
     example="n = 4, s = 1, groups {0, 2} and {1, 3}: workers 0 and 3 straggle, g = y_2 + y_1.",
     sample=Sample(4, {"s": 1}, late={0: (0, 3), 1: (1,)}),
+    facts=CodedFacts(),
 )

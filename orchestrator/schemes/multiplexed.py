@@ -20,9 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from gradmux.orchestrator.schemes.codes import CODES, Code, make_code
-from gradmux.orchestrator.schemes.constraints import require_burst, require_max_stragglers
-from gradmux.orchestrator.schemes.multiplexed_job import Layout, MultiplexedJob
+from gradmux.orchestrator.schemes.constraints import most_fits, require_burst, require_max_stragglers, window_fits
+from gradmux.orchestrator.schemes.facts import BoolArray, Facts, FloatArray, IntArray, Sets, code_chunks, code_load
+from gradmux.orchestrator.schemes.multiplexed_job import Layout, MultiplexedJob, group_size, slot_count
 from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     Context,
@@ -50,7 +53,7 @@ class Multiplexed(SynchronousScheme[MultiplexedJob]):
         super().__init__(
             "m-sgc",
             context,
-            delay=window - 2 + burst,
+            delay=slot_count(burst, window) - 1,
             chunk_sizes=self.layout.chunk_sizes(),
             binary=code is None or code.binary,
         )
@@ -112,9 +115,52 @@ def build(params: Params, context: Context) -> Scheme:
     max_stragglers, kind = int(params["max_stragglers"]), str(params["code"])
     require_burst("m-sgc", burst, window)
     require_max_stragglers("m-sgc", max_stragglers, context.workers)
-    coded = max_stragglers < context.workers
+    coded = max_stragglers < context.workers  # lambda = n: there is no D2
     code = make_code(kind, context.workers, max_stragglers, context.seed) if coded else None
     return Multiplexed(burst, window, max_stragglers, code, context)
+
+
+class MultiplexedFacts(Facts):
+    """D1 uncoded, D2 under (n, lambda) codes; no D2 with lambda = n."""
+
+    def fits(self, sets: Sets) -> BoolArray:
+        """1 <= B <= W - 1, 0 <= lambda <= n."""
+        pair: BoolArray = window_fits(sets.ints("burst"), sets.ints("window"))
+        return pair & most_fits(sets.ints("max_stragglers"), sets.workers)
+
+    def tolerance(self, sets: Sets) -> IntArray:
+        """lambda."""
+        return sets.ints("max_stragglers")
+
+    def chunks(self, sets: Sets) -> IntArray:
+        """Those of a D2 group, 0 where there is none."""
+        return np.where(self._coded(sets), code_chunks(sets.code, sets.workers, self._in_code(sets)), 0)
+
+    def parts(self, sets: Sets) -> IntArray:
+        """n (W-1) private chunks, and those of B groups."""
+        return sets.workers * (sets.ints("window") - 1) + sets.ints("burst") * self.chunks(sets)
+
+    def task_load(self, sets: Sets) -> FloatArray:
+        """l y; with lambda = n a private chunk of n (W-1)."""
+        private = (sets.ints("window") - 1).astype(np.float64)
+        load = code_load(sets.code, sets.workers, self._in_code(sets))
+        coded = load * group_size(sets.workers, sets.ints("burst").astype(np.float64), private, load)
+        return np.where(self._coded(sets), coded, 1.0 / (sets.workers * private))
+
+    def slots(self, sets: Sets) -> IntArray:
+        """W-1+B."""
+        return slot_count(sets.ints("burst"), sets.ints("window"))
+
+    def delay(self, sets: Sets) -> IntArray:
+        """W-2+B."""
+        return self.slots(sets) - 1
+
+    def _coded(self, sets: Sets) -> BoolArray:
+        return sets.ints("max_stragglers") < sets.workers
+
+    def _in_code(self, sets: Sets) -> IntArray:
+        """lambda, as far as a code may have it."""
+        return np.minimum(sets.ints("max_stragglers"), sets.workers - 1)
 
 
 INFO = SchemeInfo(
@@ -142,4 +188,5 @@ INFO = SchemeInfo(
         "round 0; in round 1 it redoes chunk 1 of job 0 while worker 0 computes chunk 2."
     ),
     sample=Sample(4, {"B": 1, "W": 2, "lambda": 1}, rounds=3, late={0: (1,)}, models=2),
+    facts=MultiplexedFacts(),
 )

@@ -7,10 +7,25 @@ That is all that `recoverable` counts. Read next: `multiplexed.py`, which plays 
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
 from gradmux.orchestrator.schemes.codes import Code, Combination
-from gradmux.orchestrator.schemes.scheme import Decoding, FloatArray, Key, Task
+from gradmux.orchestrator.schemes.facts import FloatArray, Whole
+from gradmux.orchestrator.schemes.scheme import Decoding, Key, Task
+
+Amount = TypeVar("Amount", float, FloatArray)
+
+
+def slot_count(burst: Whole, window: Whole) -> Whole:
+    """W-1+B: the rounds for which a job lives, and so the tasks of a round, each for a job of its own."""
+    return window - 1 + burst
+
+
+def group_size(workers: int, burst: Amount, private: Amount, code_load: Amount) -> Amount:
+    """y = 1/(B + n (W-1) l): fraction of the batch in one D2 group, where there are any; l is the load of its code."""
+    return 1.0 / (burst + workers * private * code_load)
 
 
 class Layout:
@@ -23,7 +38,7 @@ class Layout:
         self.groups = 0 if code is None else burst
         """D2 groups"""
         self.chunks_per_group = 0 if code is None else code.chunks
-        self.group_size = 0.0 if code is None else 1.0 / (burst + workers * self.private * code.load)
+        self.group_size = 0.0 if code is None else group_size(workers, burst, self.private, code.load)
         """y: fraction of the batch in one D2 group"""
         self.private_size = 1.0 / (workers * self.private) if code is None else code.load * self.group_size
         """fraction of the batch in one D1 chunk, and in what one worker computes of one group"""

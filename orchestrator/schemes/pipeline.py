@@ -21,6 +21,7 @@ from dataclasses import replace
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.codes import FractionalCode
 from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.facts import CodedFacts
 from gradmux.orchestrator.schemes.overlapping import OverlappingScheme
 from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo, StragglerModel
 from gradmux.orchestrator.schemes.stragglers import Covered, PerRound, choose_model
@@ -73,4 +74,5 @@ INFO = SchemeInfo(
         "starts with its second at 1.2 s, since 4 are in flight then; job 1 goes on meanwhile."
     ),
     sample=Sample(3, {"n": 3, "s": 2}, late={0: (1, 2)}, models=2, concurrency=7),
+    facts=CodedFacts(),
 )

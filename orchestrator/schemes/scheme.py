@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmux.orchestrator.schemes.facts import Facts
 from gradmux.orchestrator.schemes.worth import WORTH, Worth
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -344,6 +345,8 @@ class SchemeInfo:
     """True: its jobs may have several steps (`asks.Stretches`), and are chosen as they are dispatched"""
     grid: Callable[[int, int], Sequence[Params]] | None = None
     """(n, M) -> what `gradmux tune` tries of it, names or letters; None: combinations of what its parameters take"""
+    facts: Facts | None = None
+    """s, T, loads, ... of many parameter sets at once; None: it sizes itself, or nobody asks beforehand"""
 
 
 SchemeTable: TypeAlias = Sequence[SchemeInfo]

@@ -21,11 +21,15 @@ import numpy as np
 
 from gradmux.orchestrator.schemes.codes import CODES, Code, make_code
 from gradmux.orchestrator.schemes.constraints import (
+    burst_divides,
+    most_fits,
     require_burst,
     require_divides,
     require_max_stragglers,
     require_tolerance,
+    window_fits,
 )
+from gradmux.orchestrator.schemes.facts import Facts, IntArray, Sets, Whole
 from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     BoolArray,
@@ -40,6 +44,11 @@ from gradmux.orchestrator.schemes.scheme import (
 )
 from gradmux.orchestrator.schemes.stragglers import Bursty, PerRound, choose_model
 from gradmux.orchestrator.schemes.synchronous import CodedJob, SynchronousScheme
+
+
+def tolerance_of(burst: Whole, window: Whole, max_stragglers: Whole) -> Whole:
+    """s = ceil(B lambda / (W-1+B)): what each job's code has to tolerate, since the rest is repeated."""
+    return -(-burst * max_stragglers // (window - 1 + burst))
 
 
 class SelectiveRepeat(SynchronousScheme[CodedJob]):
@@ -148,10 +157,29 @@ def build(params: Params, context: Context) -> Scheme:
     require_burst("sr-sgc", burst, window)
     require_divides("sr-sgc", burst, window)
     require_max_stragglers("sr-sgc", max_stragglers, context.workers)
-    stragglers = -(-burst * max_stragglers // (window - 1 + burst))
+    stragglers = tolerance_of(burst, window, max_stragglers)
     require_tolerance("sr-sgc", stragglers, context.workers)
     code = make_code(kind, context.workers, stragglers, context.seed)
     return SelectiveRepeat(burst, window, max_stragglers, code, context)
+
+
+class RepeatFacts(Facts):
+    """A weak code, and T = B."""
+
+    def fits(self, sets: Sets) -> BoolArray:
+        """1 <= B <= W - 1, B divides W - 1, 0 <= lambda <= n, s < n."""
+        burst, window = np.maximum(sets.ints("burst"), 1), sets.ints("window")
+        pair = window_fits(sets.ints("burst"), window) & burst_divides(burst, window)
+        most: BoolArray = most_fits(sets.ints("max_stragglers"), sets.workers)
+        return pair & most & (tolerance_of(burst, np.maximum(window, 2), sets.ints("max_stragglers")) < sets.workers)
+
+    def tolerance(self, sets: Sets) -> IntArray:
+        """ceil(B lambda / (W-1+B))."""
+        return tolerance_of(sets.ints("burst"), sets.ints("window"), sets.ints("max_stragglers"))
+
+    def delay(self, sets: Sets) -> IntArray:
+        """B."""
+        return sets.ints("burst")
 
 
 INFO = SchemeInfo(
@@ -179,4 +207,5 @@ INFO = SchemeInfo(
         "in round 1, while 0, 2 and 3 compute job 1, which any three answers decode."
     ),
     sample=Sample(4, {"B": 1, "W": 2, "lambda": 2, "code": "cyclic"}, rounds=3, late={0: (1, 2)}, models=2),
+    facts=RepeatFacts(),
 )

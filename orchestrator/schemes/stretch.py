@@ -20,9 +20,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.asks import Call
 from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.facts import Facts, FloatArray, IntArray, Sets
 from gradmux.orchestrator.schemes.lateness import Lateness
 from gradmux.orchestrator.schemes.overlapping import OverlappingScheme
 from gradmux.orchestrator.schemes.scheme import (
@@ -111,6 +114,18 @@ def build(params: Params, context: Context) -> Scheme:
     return Stretch(steps, quantile, replace(context, workers=copies))
 
 
+class StretchFacts(Facts):
+    """Copies of whole batches, several of them in a row."""
+
+    def tolerance(self, sets: Sets) -> IntArray:
+        """All copies but one."""
+        return sets.ints("copies") - 1
+
+    def task_load(self, sets: Sets) -> FloatArray:
+        """K."""
+        return sets.ints("steps").astype(np.float64)
+
+
 INFO = SchemeInfo(
     name="stretch",
     title="Stretches: K optimizer steps of one model in one call, on a few copies, of which the first to answer counts",
@@ -133,4 +148,5 @@ INFO = SchemeInfo(
     ),
     sample=Sample(2, {"copies": 2, "K": 3}, late={0: (0,)}, models=2, concurrency=3),
     stretches=True,
+    facts=StretchFacts(),
 )

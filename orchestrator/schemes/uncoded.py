@@ -9,6 +9,7 @@ worker 2 has not answered the round goes on. Read next: `gradient_coding.py`.
 from __future__ import annotations
 
 from gradmux.orchestrator.schemes.codes import FractionalCode
+from gradmux.orchestrator.schemes.facts import Facts
 from gradmux.orchestrator.schemes.scheme import Context, Params, Sample, Scheme, SchemeInfo, StragglerModel
 from gradmux.orchestrator.schemes.stragglers import PerRound, choose_model
 from gradmux.orchestrator.schemes.synchronous import OneRoundScheme
@@ -45,4 +46,5 @@ INFO = SchemeInfo(
     source="baseline",
     example="n = 3: worker i sends g_i of its third of the batch; g = g_0 + g_1 + g_2 once all three are in.",
     sample=Sample(3, late={1: (2,)}),
+    facts=Facts(),
 )

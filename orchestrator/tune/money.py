@@ -12,6 +12,7 @@ import numpy as np
 from gradmux.orchestrator.evaluate import Batch, Played
 from gradmux.orchestrator.evaluate.bits import IntArray
 from gradmux.orchestrator.prices import GB, OBJECTS, REQUESTS, Usage, worth_of
+from gradmux.orchestrator.schemes.registry import get
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.schemes.worth import Worth
 from gradmux.orchestrator.tune.options import TuneOptions
@@ -23,8 +24,9 @@ STATE_FLOATS = 3
 
 def cost_usd(batch: Batch, played: Played, options: TuneOptions) -> FloatArray:
     """(columns,) dollars for all jobs."""
-    results = played.invocations * _jobs_per_invocation(batch)
-    if batch.scheme == "stretch":  # each copy reads and answers with a whole state
+    results = batch.slots().astype(np.float64)  # snapshots that an invocation reads, one for each job that it serves
+    results *= played.invocations
+    if get(batch.scheme).stretches:  # each copy reads and answers with a whole state
         return np.asarray(usd(played.billed_s, played.invocations, results, results, options, STATE_FLOATS))
     return np.asarray(usd(played.billed_s, played.invocations, results, options.jobs, options))
 
@@ -59,10 +61,3 @@ def worth(options: TuneOptions) -> Worth:
         call + Usage(out_bytes=size),
         call + Usage(puts=1, out_bytes=STATE_FLOATS * size),
     )
-
-
-def _jobs_per_invocation(batch: Batch) -> FloatArray:
-    """(columns,) snapshots that one invocation reads: m-sgc's serve W - 1 + B jobs, all others one."""
-    if batch.scheme != "m-sgc":
-        return np.ones(batch.size)
-    return (batch.ints("window") - 1 + batch.ints("burst")).astype(np.float64)

@@ -17,19 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmux.orchestrator.schemes.codes.code import Combination, Row
+from gradmux.orchestrator.schemes.facts import FRACTIONAL, group_count
 from gradmux.orchestrator.schemes.scheme import BoolArray
 
 
 class FractionalCode:
     """An (n, s) fractional repetition code; `redraw=False` keeps worker order, so that s = 0 is the identity."""
 
-    name = "fractional"
+    name = FRACTIONAL
     binary = True
 
     def __init__(self, workers: int, tolerance: int, seed: int = 0, redraw: bool = True) -> None:
         assert 0 <= tolerance < workers
         self.workers, self.tolerance = workers, tolerance
-        self.chunks = workers // (tolerance + 1)
+        self.chunks = group_count(workers, tolerance)
         self.load = 1.0 / self.chunks
         self._seed, self._redraw = seed, redraw
 
