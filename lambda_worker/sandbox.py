@@ -123,7 +123,7 @@ class Sandbox:
         """The batches of a model on the data set of a manifest; it keeps what it has shuffled."""
 
         def made() -> tuple[BatchOrder, int]:
-            sampling = self.dataset(data).sampling()
+            sampling = self.dataset(data).sampling
             return BatchOrder(order.rows, order.batch_size, order.seed, shuffle=order.shuffle, sampling=sampling), 0
 
         return self._orders.get((order, data), made)

@@ -174,7 +174,7 @@ def prepare_job(
         plan=JobPlan(models=len(plans), steps=config.training.steps),
         train=train,
         eval=judged,
-        order=BatchOrder(train.rows, config.data.batch_size, config.training.seed, sampling=train.sampling()),
+        order=BatchOrder(train.rows, config.data.batch_size, config.training.seed, sampling=train.sampling),
     )
     rehearse_plugin(prepared.scheme_name, params, prepared.context())
     scheme = prepared.scheme()  # before any model is built: what is wrong with it is told at once

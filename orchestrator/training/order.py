@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gradmux.lambda_worker import order
 from gradmux.lambda_worker.order import RowIds
 from gradmux.orchestrator.errors import ConfigError
@@ -30,9 +27,9 @@ class BatchOrder(order.BatchOrder):
         seed: int = 0,
         *,
         shuffle: bool = True,
-        sampling: NDArray[np.float64] | None = None,
+        sampling: order.Sampling | None = None,
     ) -> None:
-        """`sampling`: (rows,) in proportion to what rows are drawn.
+        """`sampling` gives (rows,) in proportion to what rows are drawn, or None.
 
         Raises: ConfigError when the data set has fewer rows than a batch."""
         if batch_size > rows:
