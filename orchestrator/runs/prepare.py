@@ -37,7 +37,7 @@ from gradmux.orchestrator.start import Start, start_for
 from gradmux.orchestrator.store import Keys, MemoryStore
 from gradmux.orchestrator.training.code import Code
 from gradmux.orchestrator.training.data import Dataset
-from gradmux.orchestrator.training.memory import require_memory
+from gradmux.orchestrator.training.memory import require_memory, rows_mb
 from gradmux.orchestrator.training.models import ModelPlan
 from gradmux.orchestrator.training.order import BatchOrder, pass_count
 from gradmux.orchestrator.training.plain_descent import full_batch, learning_rates, require_plain_descent
@@ -307,7 +307,7 @@ def _try_models(prepared: Prepared, *, clean: bool) -> Prepared:
         trial.require_steady_counts(prepared.config.scheme.name)
     trial.put_specs()
     memory_mb = prepared.config.cluster.memory_mb
-    require_memory((trial.module(index) for index in range(prepared.plan.models)), memory_mb)
+    _require_memory(prepared, trial)
     free = prepared.config.training.pass_rows is None
     backend = find_backend(prepared.config.cluster.backend)
     packages = partial(backend.packages, prepared.config) if isinstance(backend, KnowsPackages) else None
@@ -318,6 +318,20 @@ def _try_models(prepared: Prepared, *, clean: bool) -> Prepared:
     trial.rehearse(prepared.plan.steps)
     size = round(sum(map(trial.size, range(prepared.plan.models))) / prepared.plan.models)
     return replace(prepared, models=tuple(plans), parameters=size, most=_most_steps(prepared, trial))
+
+
+def _require_memory(prepared: Prepared, trial: TorchTrainer) -> None:
+    """Warns, or raises ConfigError, where a worker cannot hold its largest model and the rows of its tasks."""
+    cluster, scheme = prepared.config.cluster, prepared.scheme()
+    tasks = [task for slots in scheme.assign(0).values() for task in slots if task is not None]
+    load = max((task.load(scheme.chunk_sizes) for task in tasks), default=0.0)
+    rows = round(min(1.0, load) * prepared.order.batch_size)
+    require_memory(
+        (trial.module(index) for index in range(prepared.plan.models)),
+        cluster.memory_mb,
+        rows_mb(prepared.train, rows, np.dtype(prepared.config.training.dtype).itemsize),
+        find_backend(cluster.backend).limits.memory_mb,
+    )
 
 
 def _require_steady(prepared: Prepared, tried: Sequence[Tried]) -> None:
