@@ -307,12 +307,19 @@ def _try_models(prepared: Prepared, *, clean: bool) -> Prepared:
         trial.require_steady_counts(prepared.config.scheme.name)
     trial.put_specs()
     memory_mb = prepared.config.cluster.memory_mb
-    _require_memory(prepared, trial)
+    taken_mb = _require_memory(prepared, trial)
     free = prepared.config.training.pass_rows is None
     backend = find_backend(prepared.config.cluster.backend)
     packages = partial(backend.packages, prepared.config) if isinstance(backend, KnowsPackages) else None
     plans, tried = try_kinds(
-        plans, trial.model, prepared.train, free=free, clean=clean, packages=packages, memory_mb=memory_mb
+        plans,
+        trial.model,
+        prepared.train,
+        free=free,
+        clean=clean,
+        packages=packages,
+        memory_mb=memory_mb,
+        rows_mb=taken_mb,
     )
     _require_steady(prepared, tried)
     trial.rehearse(prepared.plan.steps)
@@ -320,18 +327,16 @@ def _try_models(prepared: Prepared, *, clean: bool) -> Prepared:
     return replace(prepared, models=tuple(plans), parameters=size, most=_most_steps(prepared, trial))
 
 
-def _require_memory(prepared: Prepared, trial: TorchTrainer) -> None:
-    """Warns, or raises ConfigError, where a worker cannot hold its largest model and the rows of its tasks."""
+def _require_memory(prepared: Prepared, trial: TorchTrainer) -> float:
+    """MB that the rows of a task take. Warns, or raises ConfigError, where a worker cannot hold model and rows."""
     cluster, scheme = prepared.config.cluster, prepared.scheme()
     tasks = [task for slots in scheme.assign(0).values() for task in slots if task is not None]
     load = max((task.load(scheme.chunk_sizes) for task in tasks), default=0.0)
-    rows = round(min(1.0, load) * prepared.order.batch_size)
-    require_memory(
-        (trial.module(index) for index in range(prepared.plan.models)),
-        cluster.memory_mb,
-        rows_mb(prepared.train, rows, np.dtype(prepared.config.training.dtype).itemsize),
-        find_backend(cluster.backend).limits.memory_mb,
-    )
+    task_rows = round(min(1.0, load) * prepared.order.batch_size)
+    rows = rows_mb(prepared.train, task_rows, np.dtype(prepared.config.training.dtype).itemsize)
+    modules = (trial.module(index) for index in range(prepared.plan.models))
+    require_memory(modules, cluster.memory_mb, rows, find_backend(cluster.backend).limits.memory_mb)
+    return rows
 
 
 def _require_steady(prepared: Prepared, tried: Sequence[Tried]) -> None:

@@ -57,12 +57,13 @@ def try_kinds(
     clean: bool,
     packages: Ask | None = None,
     memory_mb: int | None = None,
+    rows_mb: float = 0.0,
 ) -> tuple[list[ModelPlan], list[Tried]]:
     """The plans as they will be trained, and what was found about each, by model.
 
     `plans` have the passes that they get if theirs must be fixed; those that need none are freed, if `free`. `clean`:
-    ask the process without the user's files, too, and whether the backend has the packages. `memory_mb` is a worker's:
-    free passes get what fits into it. Warns.
+    ask the process without the user's files, too, and whether the backend has the packages. `memory_mb` is a worker's,
+    of which rows take `rows_mb`: free passes get what fits into the rest. Warns.
     Raises: ConfigError that names the model.
     """
     known: dict[Any, Tried] = {}
@@ -75,7 +76,9 @@ def try_kinds(
         tried = known[kind]
         pass_rows = plan.pass_rows if tried.outcome.fixed or not free else None
         most_rows = (
-            None if memory_mb is None else _fitting(plan, pass_rows, tried.row_bytes, model_of(index), memory_mb)
+            None
+            if memory_mb is None
+            else _fitting(plan, pass_rows, tried.row_bytes, model_of(index), memory_mb, rows_mb)
         )
         buffers = tried.outcome.buffers
         made.append(replace(plan, pass_rows=pass_rows, carries=tried.carries, buffers=buffers, most_rows=most_rows))
@@ -83,11 +86,13 @@ def try_kinds(
     return made, found
 
 
-def _fitting(plan: ModelPlan, pass_rows: int | None, row_bytes: float, model: Model, has_mb: int) -> int | None:
+def _fitting(
+    plan: ModelPlan, pass_rows: int | None, row_bytes: float, model: Model, has_mb: int, rows_mb: float
+) -> int | None:
     """The most rows of a free pass. Warns of fixed ones that may not fit, and raises ConfigError where they cannot."""
     model_bytes = largest_bytes([model.module])
     if pass_rows is None:
-        return rows_that_fit(row_bytes, model_bytes, has_mb)
+        return rows_that_fit(row_bytes, model_bytes, has_mb - round(rows_mb))
     require_pass(plan.name, pass_rows, row_bytes, model_bytes, has_mb)
     return None
 

@@ -47,7 +47,7 @@ def test_fixed_passes_that_do_not_fit_are_told(caplog: pytest.LogCaptureFixture)
     assert not caplog.records
     with caplog.at_level(logging.WARNING):
         require_pass("m", 1500, 1e6, MB, 2048)
-    assert "give it more, or set training.pass_rows = " in caplog.text
+    assert "; cluster.memory_mb = 3136 would do, or training.pass_rows = " in caplog.text
     with pytest.raises(ConfigError, match="a pass of 9000 rows of model 'm' takes up to 1"):
         require_pass("m", 9000, 1e6, MB, 2048)
 
