@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.commands.warm_emulator import warm_emulators
+
 PROJECT = Path(__file__).resolve().parent.parent
+REAL_EMULATORS = PROJECT / "tests" / "infra" / "local"
 OURS = "gradmux"
 """the logger that commands set up"""
 
@@ -31,6 +34,12 @@ def pytest_collection_finish() -> None:
     """What is there before the first test is not looked through for garbage again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Emulators begin as forks of a warm process, but where they themselves are what is tested."""
+    warm_emulators(not item.path.is_relative_to(REAL_EMULATORS))
 
 
 @pytest.fixture(autouse=True)
