@@ -8,6 +8,8 @@ import botocore.session
 from botocore.config import Config
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 
+from gradmux.orchestrator.aws import service_models
+
 
 def closed_session(region: str, access_key: str = "none", secret_key: str = "none") -> botocore.session.Session:
     """Reads no AWS file, AWS variable or proxy; its credentials are those of an emulator, which no account knows."""
@@ -23,6 +25,7 @@ def closed_session(region: str, access_key: str = "none", secret_key: str = "non
         "region": ("region", None, region, None),
     }
     session = botocore.session.Session(session_vars={**silent, **nothing})
+    session.register_component("data_loader", service_models())
     session.set_credentials(access_key, secret_key)
     session.set_default_client_config(Config(proxies={}))
     return session

@@ -61,14 +61,14 @@ def new_session(profile: str | None = None) -> botocore.session.Session:
         session.set_config_variable("region", region)
     try:
         session.get_scoped_config()
-        session.register_component("data_loader", _models(session.get_config_variable("data_path")))
+        session.register_component("data_loader", service_models(session.get_config_variable("data_path")))
     except BotoCoreError as error:
         raise PreflightError(f"AWS configuration: {error}") from error
     return session
 
 
 @cache
-def _models(data_path: str | None) -> Loader:
+def service_models(data_path: str | None = None) -> Loader:
     """botocore's descriptions of services, read once: they take a session of its own a twentieth of a second."""
     loader: Loader = create_loader(data_path)
     return loader

@@ -5,7 +5,6 @@ Blocking. The other side is `admin.py`.
 
 from __future__ import annotations
 
-import dataclasses
 import http.client
 import json
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ class AdminClient:
 
     def set_delays(self, plan: DelayPlan) -> None:
         """Replaces the delays of calls from now on."""
-        self._ask("POST", "delays", dataclasses.asdict(plan))
+        self._ask("POST", "delays", plan.to_json())
 
     def set_faults(self, plan: FaultPlan) -> None:
         """Replaces the faults of calls, and of requests to S3, from now on."""

@@ -75,7 +75,7 @@ class EmulatorConfig:
     def to_json(self) -> dict[str, Any]:
         """Plain lists and dicts, for `from_json` in another process."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**fields, "delays": dataclasses.asdict(self.delays), "faults": self.faults.to_json()}
+        return {**fields, "delays": self.delays.to_json(), "faults": self.faults.to_json()}
 
     def identity(self) -> dict[str, Any]:
         """What cannot be changed while it runs: all but delays and faults. Equal after a way through JSON."""

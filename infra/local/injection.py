@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from gradmux.infra.local.errors import EmulatorError
@@ -65,9 +65,13 @@ class DelayPlan:
         """A plan from any matrix, numpy's too: delays_s and found_s (rounds, workers) in seconds."""
         return cls(_rows(delays_s), _rows(found_s), slope_s, base_load, time_scale, seed, scales)
 
+    def to_json(self) -> dict[str, Any]:
+        """Its fields, for `from_json` in another process; the matrix, which may be large, is not copied."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The plan that `dataclasses.asdict` and JSON made of one."""
+        """The plan that `to_json` and JSON made of one."""
         return cls(**{**fields, **{name: _rows(fields[name]) for name in ("delays_s", "found_s")}})
 
     def delay_s(self, round: int, worker: int, attempt: int, load: float) -> float:

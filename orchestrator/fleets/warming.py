@@ -36,14 +36,17 @@ def warm_up(scheme: Scheme, trainer: Trainer, warm: Warm, epoch: int) -> None:
 def memory_settled() -> Iterator[None]:
     """Within it Python's collector of cycles leaves alone what there was before: libraries, models, data.
 
-    To walk over those millions of objects again and again would hold replies up.
+    To walk over those millions of objects again and again would hold replies up. A program that had objects frozen
+    before keeps what is frozen now: they cannot be told apart, and it wants such objects left alone.
     """
+    frozen_before = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not frozen_before:
+            gc.unfreeze()
 
 
 def _jobs(slots: Iterable[Slots]) -> set[int]:

@@ -64,7 +64,7 @@ def places_now() -> Places:
 @lru_cache(maxsize=100_000)
 def origin_of(file: str, places: Places) -> Origin:
     """Whose a module's file is. Kept: a process has thousands of modules, and each model shipped looks at all."""
-    for path in dict.fromkeys((os.path.abspath(file), os.path.realpath(file))):
+    for path in _forms(file):
         installed, added, own = (_deepest(path, roots) for roots in (places.installed, places.added, places.own))
         if max(installed, added, own) < 0:
             continue
@@ -72,6 +72,12 @@ def origin_of(file: str, places: Places) -> Origin:
             return Origin.OWN
         return Origin.EITHER if own >= 0 and added > installed else Origin.INSTALLED
     return Origin.OWN
+
+
+@lru_cache(maxsize=100_000)
+def _forms(file: str) -> tuple[str, ...]:
+    """As it is written and with links resolved: asked of all modules again whenever the places are others."""
+    return _both_ways([file])
 
 
 def _deepest(path: str, roots: Iterable[str]) -> int:
