@@ -20,19 +20,20 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from gradmux.lambda_worker.buffers import FIXED_SUMS, SumIndex
 from gradmux.lambda_worker.flat import flatten
+from gradmux.lambda_worker.metrics import judge, metric_sums
 from gradmux.lambda_worker.models import Model
 from gradmux.lambda_worker.norms import recording, statistics_size
-from gradmux.lambda_worker.outputs import scores
+from gradmux.lambda_worker.outputs import changed
 from gradmux.lambda_worker.partials import each_partial
 from gradmux.lambda_worker.randomness import torch_random
-from gradmux.lambda_worker.structure import Values, bare, forward, joined, row_count
+from gradmux.lambda_worker.structure import Values, forward, joined, row_count
 
 __all__ = ["Batch", "CodedSum", "coded_sum", "judge", "mixed", "spread_sum", "squared_distance"]
 
@@ -69,7 +70,7 @@ class CodedSum:
     gradient: Tensor
     """(p,)"""
     sums: Tensor
-    """(k,) float64: `SumIndex`, then batch-norm statistics."""
+    """(k,) float64: `SumIndex`, (sum, count) of each metric, then batch-norm statistics."""
     buffers: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
     """(b,) float64: `Model.changed_buffers` after the batch's first pass; (0,) without it, or when none has changed."""
 
@@ -82,7 +83,7 @@ def coded_sum(model: Model, batches: Sequence[Batch], seed: int = 0, wire: str =
     wider = wire == "float64" and model.dtype is not torch.float64
     weighted = len(batches) > 1 and any(batch.coefficient != 1.0 for batch in batches)
     large = model.most_rows is not None and sum(batch.samples for batch in batches) > model.most_rows
-    one_by_one = model.fixed or large or wider or bool(model.norms) or model.draws
+    one_by_one = model.fixed or large or wider or bool(model.norms or model.metrics) or model.draws
     if weighted and not one_by_one and model.loss.separable:
         at_once = _one_pass(model, batches)
         if at_once is not None:
@@ -106,7 +107,7 @@ def squared_distance(one: CodedSum, other: CodedSum) -> float:
 def _chunk_by_chunk(model: Model, batches: Sequence[Batch], seed: int, dtype: torch.dtype) -> CodedSum:
     count = sum(parameter.numel() for parameter in model.parameters)
     gradient = torch.zeros(count, dtype=dtype)
-    sums = torch.zeros(FIXED_SUMS + statistics_size(model.norms), dtype=torch.float64)
+    sums = torch.zeros(model.statistics_from + statistics_size(model.norms), dtype=torch.float64)
     buffers = torch.empty(0, dtype=torch.float64)
     for batch in batches:
         part = _chunk(model, batch, seed)
@@ -125,17 +126,18 @@ def _chunk(model: Model, batch: Batch, seed: int, gradient_of: GradientOf | None
         loss = model.loss.summed(output, batch.target)
         gradient = (gradient_of or _gradient)(model, loss.total)
     correct, predictions = judge(output, batch.target)
-    sums = torch.zeros(FIXED_SUMS + statistics.numel(), dtype=torch.float64)
+    sums = torch.zeros(model.statistics_from + statistics.numel(), dtype=torch.float64)
     sums[SumIndex.LOSS] = loss.total.detach()
     sums[SumIndex.SAMPLES] = batch.samples
     sums[SumIndex.CORRECT] = correct.sum()
     sums[SumIndex.PREDICTIONS] = predictions.sum()
     sums[SumIndex.COUNT] = loss.count
-    sums[FIXED_SUMS:] = statistics
+    sums[FIXED_SUMS : model.statistics_from] = metric_sums(model.metrics, changed(output, Tensor.detach), batch.target)
+    sums[model.statistics_from :] = statistics
     if not model.fixed:
         model.require_buffers_kept()
-    changed = model.changed_buffers() if model.fixed and batch.holds_first else None
-    return CodedSum(gradient, sums) if changed is None else CodedSum(gradient, sums, changed)
+    kept = model.changed_buffers() if model.fixed and batch.holds_first else None
+    return CodedSum(gradient, sums) if kept is None else CodedSum(gradient, sums, kept)
 
 
 def _one_pass(model: Model, batches: Sequence[Batch]) -> CodedSum | None:
@@ -188,26 +190,6 @@ def _spread(model: Model, loss: Tensor, most: int) -> Tensor:
 
     each_partial(loss, [model.parameters[index] for index in trained], take)
     return torch.cat(kept)
-
-
-def judge(output: Any, target: Values) -> tuple[Tensor, Tensor]:
-    """(correct, judged) predictions of each sample, (samples,) float64; zeros when this is no classification.
-
-    Classification is recognised by shapes: scores (samples, classes, ...) against integer targets (samples, ...), which
-    are one tensor.
-    """
-    samples = row_count(target)
-    target = bare(target)
-    nothing, output = torch.zeros(samples, dtype=torch.float64), scores(output)
-    if output is None or not isinstance(target, Tensor):
-        return nothing, nothing
-    if target.is_floating_point() or target.dtype is torch.bool:
-        return nothing, nothing
-    if output.ndim != target.ndim + 1 or (output.shape[0], *output.shape[2:]) != tuple(target.shape):
-        return nothing, nothing
-    judged = (target >= 0).reshape(samples, -1)  # negative targets are torch's ignore_index
-    hits = (output.detach().argmax(1) == target).reshape(samples, -1)
-    return hits.sum(1, dtype=torch.float64), judged.sum(1, dtype=torch.float64)
 
 
 def mixed(*seeds: int | str) -> int:

@@ -26,7 +26,7 @@ from gradmux.lambda_worker.outputs import doubled, part_of
 from gradmux.lambda_worker.randomness import torch_random
 from gradmux.lambda_worker.structure import Values, Weighted, bare, joined, leaves, loss_of, mapped, row_count
 
-__all__ = ["Loss", "LossError", "Summed", "loss_from"]
+__all__ = ["Loss", "LossError", "Summed", "loss_from", "takes_reduction"]
 
 TOLERANCE = 1e-3
 """Relative: float32 sums agree to about 1e-6, a mean taken for a sum misses by half."""
@@ -305,7 +305,7 @@ def _loss_from(source: Any, name: str) -> Loss:
         return _module(source, name)
     if not callable(source):
         raise LossError(f"loss {name!r} is {type(source).__name__}, expected a function of (output, target)")
-    return _reduced_function(source, name) if _takes_reduction(source) else FunctionLoss(source, name)
+    return _reduced_function(source, name) if takes_reduction(source) else FunctionLoss(source, name)
 
 
 def _made(kind: type[nn.Module], name: str) -> nn.Module:
@@ -366,7 +366,7 @@ class _Reducing:
         return self._copies[reduction](output, *target, **named)
 
 
-def _takes_reduction(function: Callable[..., Any]) -> bool:
+def takes_reduction(function: Callable[..., Any]) -> bool:
     """A function whose `reduction` is a word by default: torch's, torchvision's, a functools.partial of one."""
     try:
         found = inspect.signature(function).parameters.get("reduction")

@@ -312,6 +312,10 @@ class Request(Message, frozen=True, tag_field="protocol", tag=PROTOCOL, omit_def
 # --- the reply ---------------------------------------------------------------------------------------------------
 
 
+CORRECT = ""
+"""name of the correct predictions, which no metric of the user's has"""
+
+
 class Figures(Message, frozen=True):
     """What the steps of a stretch came to, a number for each step that was done: sums over the batch, and counts."""
 
@@ -322,7 +326,7 @@ class Figures(Message, frozen=True):
     gradient_norm: tuple[float, ...] = ()
     """of the mean gradient, before it is clipped"""
     metrics: Mapping[str, tuple[tuple[float, float], ...]] = {}
-    """name -> (sum, count) of each step"""
+    """name -> (sum, count) of each step; CORRECT: predictions"""
 
 
 class Divergence(Message, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -19,8 +20,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradmux.lambda_worker import flat
+from gradmux.lambda_worker.buffers import FIXED_SUMS
 from gradmux.lambda_worker.codec import Message, Natural, Positive, Text, decode, from_raw, to_raw
 from gradmux.lambda_worker.losses import Loss, loss_from
+from gradmux.lambda_worker.metrics import Metrics, metric_from
 from gradmux.lambda_worker.norms import Rule, training_norms
 from gradmux.lambda_worker.origin import OriginError, named
 from gradmux.lambda_worker.randomness import torch_random
@@ -28,6 +31,7 @@ from gradmux.lambda_worker.randomness import torch_random
 __all__ = ["Model", "ModelError", "ModelSpec", "build", "encode_spec", "parse_spec"]
 
 
+NO_METRICS: Metrics = MappingProxyType({})
 NO_HOLDER = 1e-9
 """a decoded 1 as small as this is a 0"""
 HALF = 0.5
@@ -59,6 +63,8 @@ class ModelSpec:
     """For workers that make steps: the cloudpickle of a function that returns the `recipe.Recipe`."""
     idle: tuple[int, ...] = ()
     """Parameters, by index, without part in the loss: `step.Stepper.idle`."""
+    metrics: dict[str, str | bytes] = field(default_factory=dict)
+    """By name: what `metrics.metric_from` takes, or the cloudpickle of that."""
     most_rows: int | None = None
     """Of one forward and backward where passes are free, so that it fits into a worker's memory; None: any number."""
 
@@ -81,6 +87,7 @@ class _Document(Message, frozen=True):
     norms: Rule = "running"
     recipe: _Pickled | None = None
     idle: tuple[Natural, ...] = ()
+    metrics: dict[str, Text | _Pickled] = msgspec.field(default_factory=dict)
     most_rows: Positive | None = None
 
 
@@ -90,7 +97,8 @@ def encode_spec(spec: ModelSpec) -> bytes:
     recipe = None if spec.recipe is None else _Pickled(to_raw(spec.recipe))
     dtype: Any = spec.dtype
     how = dtype, spec.seed, spec.fixed, spec.norms
-    document = _Document(factory, spec.args, loss, *how, recipe, spec.idle, spec.most_rows)
+    metrics = {name: each if isinstance(each, str) else _Pickled(to_raw(each)) for name, each in spec.metrics.items()}
+    document = _Document(factory, spec.args, loss, *how, recipe, spec.idle, metrics, spec.most_rows)
     return msgspec.json.encode(document, order="sorted")
 
 
@@ -101,7 +109,8 @@ def parse_spec(raw: bytes) -> ModelSpec:
     plain = document.args, loss, document.dtype, document.seed, document.fixed, document.norms
     recipe = None if document.recipe is None else _code(document.recipe, "recipe")
     assert not isinstance(recipe, str)
-    return ModelSpec(factory, *plain, recipe, document.idle, document.most_rows)
+    metrics = {name: _code(each, f"metrics.{name}") for name, each in document.metrics.items()}
+    return ModelSpec(factory, *plain, recipe, document.idle, metrics, document.most_rows)
 
 
 def _code(code: str | _Pickled, name: str) -> str | bytes:
@@ -120,6 +129,7 @@ class Model:
         fixed: bool = False,
         norms: Rule = "running",
         most_rows: int | None = None,
+        metrics: Metrics = NO_METRICS,
     ) -> None:
         """Takes the module over: casts it to `dtype` and sets its mode. What is named is `ModelSpec`'s."""
         self.module = flat.cast(module, flat.DTYPES[dtype])
@@ -127,6 +137,10 @@ class Model:
         self.dtype = flat.DTYPES[dtype]
         self.parameters = flat.parameters(module)
         self.fixed, self._rule, self.most_rows = fixed, norms, most_rows
+        self.metrics = {name: metrics[name].to(self.dtype) for name in sorted(metrics)}
+        """In the order of their names, since a spec keeps no other."""
+        self.statistics_from = FIXED_SUMS + 2 * len(metrics)
+        """Where batch norm's begin among the sums of a result: before them stands what every model has, and metrics."""
         self.norms: list[_BatchNorm] = []
         self.train()
         self.draws = False
@@ -215,9 +229,15 @@ def build(spec: ModelSpec) -> Model:
         module = factory(**spec.args)
     if not isinstance(module, nn.Module):
         raise ModelError(f"the factory returned {type(module).__name__}, expected a torch.nn.Module")
-    plain_name = isinstance(spec.loss, str) and ":" not in spec.loss
-    loss = loss_from(spec.loss if plain_name else resolve(spec.loss, "loss"), _label(spec.loss))
-    return Model(module, loss, spec.dtype, fixed=spec.fixed, norms=spec.norms, most_rows=spec.most_rows)
+    loss = loss_from(_named_or_found(spec.loss, "loss"), _label(spec.loss))
+    metrics = {name: metric_from(_named_or_found(code, "metric"), name) for name, code in spec.metrics.items()}
+    how: dict[str, Any] = {"fixed": spec.fixed, "norms": spec.norms, "most_rows": spec.most_rows, "metrics": metrics}
+    return Model(module, loss, spec.dtype, **how)
+
+
+def _named_or_found(code: str | bytes, role: str) -> Any:
+    """A plain name as it is; else what an import path or a pickle stands for."""
+    return code if isinstance(code, str) and ":" not in code else resolve(code, role)
 
 
 def _factory(code: str | bytes) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.buffers import FIXED_SUMS, SumIndex
+from gradmux.lambda_worker.metrics import metrics_in
 from gradmux.lambda_worker.models import Model
 from gradmux.lambda_worker.norms import update_running_statistics
 from gradmux.lambda_worker.optimizers import label, make_optimizer
@@ -55,6 +56,8 @@ class Stepped:
     """of the mean gradient, before it was clipped"""
     diverged: str = ""
     """what was not finite; then nothing was stepped"""
+    metrics: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """name -> (sum, count) over the batch, as decoded"""
 
 
 class Stepper:
@@ -88,9 +91,10 @@ class Stepper:
         for parameter in self.model.parameters:
             parameter.grad = None  # else the last gradient is still there when the next one comes
         if self.model.norms:
-            update_running_statistics(self.model.norms, sums_k[FIXED_SUMS:])
+            update_running_statistics(self.model.norms, sums_k[self.model.statistics_from :])
         self._add_to_average()
-        return Stepped(loss, rows, correct, norm)
+        metrics = metrics_in(self.model.metrics, sums_k[FIXED_SUMS : self.model.statistics_from])
+        return Stepped(loss, rows, correct, norm, metrics=metrics)
 
     def _set_gradients(self, mean_p: Tensor, norm: float) -> None:
         """Sets every .grad to a view of the mean gradient, which is clipped in place.

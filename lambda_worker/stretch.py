@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gradmux.lambda_worker import flat
@@ -20,7 +20,7 @@ from gradmux.lambda_worker.buffers import SumIndex
 from gradmux.lambda_worker.digests import digest_of
 from gradmux.lambda_worker.errors import describe
 from gradmux.lambda_worker.gradient import Batch, CodedSum, coded_sum, mixed
-from gradmux.lambda_worker.messages import Divergence, Figures, Result, State, Stretch, Stretched, Term
+from gradmux.lambda_worker.messages import CORRECT, Divergence, Figures, Result, State, Stretch, Stretched, Term
 from gradmux.lambda_worker.sandbox import Sandbox, Stepping
 from gradmux.lambda_worker.step import Stepped
 from gradmux.lambda_worker.tasks import Bench, read_batches
@@ -81,6 +81,10 @@ class _Told:
     steps: list[Stepped] = field(default_factory=list)
     sums: list[CodedSum] = field(default_factory=list)
 
+    def names(self) -> Iterable[str]:
+        """Of metrics."""
+        return self.steps[0].metrics if self.steps else ()
+
     def figures(self) -> Figures:
         columns = [each.sums.tolist() for each in self.sums]
         return Figures(
@@ -89,7 +93,8 @@ class _Told:
             rows=tuple(round(column[SumIndex.SAMPLES]) for column in columns),
             gradient_norm=tuple(step.norm for step in self.steps),
             metrics={
-                "correct": tuple((column[SumIndex.CORRECT], column[SumIndex.PREDICTIONS]) for column in columns),
+                CORRECT: tuple((column[SumIndex.CORRECT], column[SumIndex.PREDICTIONS]) for column in columns),
+                **{name: tuple(step.metrics[name] for step in self.steps) for name in self.names()},
             },
         )
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gradmux.orchestrator.config import JobConfig
+from gradmux.orchestrator.config import JobConfig, metric_name
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.job_file import parse_job
 from gradmux.orchestrator.materials import Factory, Materials
@@ -64,6 +64,8 @@ class Job:
     """per model"""
     eval_data: Any = None
     loss: Callable[..., Any] | str = "cross_entropy"
+    metrics: Sequence[Callable[..., Any] | str] = ()
+    """figures beside the loss: names as in a job file, or functions as a loss may be"""
     seed: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     """of parameters and gradients"""
@@ -131,6 +133,7 @@ class Job:
             optimizers={m.name: own for m in self.models if (own := _own_optimizer(m)) is not None},
             schedulers={m.name: own for m in self.models if (own := _own_scheduler(m)) is not None},
             loss=None if isinstance(self.loss, str) else self.loss,
+            metrics={metric_name(_code_name(m, "metric")): m for m in self.metrics if not isinstance(m, str)},
             transform=None if isinstance(self.transform, str) else self.transform,
             train=None if isinstance(self.data, str | Path) else self.data,
             eval=None if isinstance(self.eval_data, str | Path) else self.eval_data,
@@ -143,7 +146,8 @@ class Job:
 
     def _training(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in _TRAINING_FIELDS}
-        return {**_present(**own), "loss": _code_name(self.loss, "loss")}
+        metrics = [_code_name(each, "metric") for each in self.metrics]
+        return {**_present(**own), "loss": _code_name(self.loss, "loss"), "metrics": metrics}
 
     def _scheme(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in _SCHEME_FIELDS}

@@ -215,6 +215,11 @@ class DataConfig(Section):
         return self
 
 
+def metric_name(code: str) -> str:
+    """What a metric is called: a function's own name."""
+    return code.rpartition(":")[2].rpartition(".")[2]
+
+
 class TrainingConfig(Section):
     """What all models of the job have in common."""
 
@@ -223,6 +228,9 @@ class TrainingConfig(Section):
     loss: str = "cross_entropy"
     """a name in torch.nn.functional, or "module:name" of a loss module or of a function (output, target) -> one value a
     row, or (sum, count)"""
+    metrics: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """figures beside the loss, for each step and for the evaluation rows: accuracy, top_5_accuracy, a loss's name in
+    torch.nn.functional, or "module:name" of a function as a loss may be; rows' weights have no part in them"""
     seed: Annotated[int, Field(ge=0)] = 0
     """of the order of the rows, the initial weights, dropout, and what a scheme draws"""
     checkpoint_every: Annotated[int, Field(ge=0)] = 20
@@ -243,6 +251,15 @@ class TrainingConfig(Section):
     norms: Literal["batch", "running"] = "batch"
     """how batch normalisation normalises while training: by the statistics of each pass, as torch does, or by running
     statistics, as for fine-tuning"""
+
+    @field_validator("metrics")
+    @classmethod
+    def _differ(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
+        names = [metric_name(each) for each in metrics]
+        taken = [name for name in names if names.count(name) > 1 or name in ("loss", "ema_loss")]
+        if taken:
+            raise ValueError(f"names must differ, and not be that of the loss: {taken[0]}")
+        return metrics
 
     @model_validator(mode="after")
     def _clips_once(self) -> Self:

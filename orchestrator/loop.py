@@ -7,7 +7,7 @@ knows no scheme by name, no clock but the fleet's, and never looks into a result
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from gradmux.orchestrator import record as rec
 from gradmux.orchestrator.errors import GradmuxError, RunStopped, SchemeFault
 from gradmux.orchestrator.held import Held
 from gradmux.orchestrator.jobs import Plan
-from gradmux.orchestrator.ports import Arrival, Fleet, Trainer
+from gradmux.orchestrator.ports import Arrival, Fleet, StepResult, Trainer
 from gradmux.orchestrator.rounds import Close, Decode, Rounds, Send
 from gradmux.orchestrator.schemes.scheme import Decoding, Key
 
@@ -247,6 +247,7 @@ class Loop:
             count=told.count,
             correct=told.correct,
             gradient_norm=told.gradient_norm,
+            metrics=_metrics(told),
             buffers_stayed=told.buffers_stayed and decoding.missing > 0.0,
             earlier=tuple((each.loss, each.count, each.correct, each.gradient_norm) for each in told.earlier),
         )
@@ -309,6 +310,12 @@ class Loop:
         since = self._take_beside()
         self._beside += since
         return since
+
+
+def _metrics(told: StepResult) -> tuple[Mapping[str, float], ...]:
+    """Of each step of a job; empty where there are none."""
+    steps = (*told.earlier, told)
+    return tuple(each.metrics for each in steps) if any(each.metrics for each in steps) else ()
 
 
 def _state_after(error: BaseException) -> str:

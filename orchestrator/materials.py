@@ -23,6 +23,8 @@ class Materials:
     schedulers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """model name -> the user's own, complete with its arguments: it takes the optimizer alone"""
     loss: Callable[..., Any] | None = None
+    metrics: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """by name"""
     transform: Callable[..., Any] | None = None
     """of the inputs of a row"""
     train: Any = None

@@ -191,6 +191,8 @@ class StepResult:
     """of a job of several steps: those before the last, whose figures these are"""
     steps: int | None = None
     """that were made of it; None: all"""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """named by the job; without those of which nothing counted"""
     buffers_stayed: bool = False
     """no result held the batch's first pass: buffers that its forward changes are as before"""
 

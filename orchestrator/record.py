@@ -109,6 +109,8 @@ class Decoded:
     """made at once, from `step` on"""
     earlier: tuple[tuple[float, int, int, float], ...] = ()
     """(loss, count, correct, gradient_norm) of each of them but the last, whose these are"""
+    metrics: tuple[Mapping[str, float], ...] = ()
+    """of each step, in order: means over the batch of what the job names; empty where it names none"""
     buffers_stayed: bool = False
     """an estimate without the batch's first pass: buffers that its forward would have changed are as before"""
 
@@ -345,6 +347,8 @@ def _plain(item: Decoded) -> dict[str, Any]:
     fields = asdict(item)
     if not item.earlier:
         del fields["earlier"]
+    if not item.metrics:
+        del fields["metrics"]
     if not item.buffers_stayed:
         del fields["buffers_stayed"]
     return fields
@@ -352,7 +356,8 @@ def _plain(item: Decoded) -> dict[str, Any]:
 
 def _decoded(item: Mapping[str, Any]) -> Decoded:
     made = Decoded(**item)
-    return replace(made, earlier=tuple(tuple(each) for each in made.earlier))  # type: ignore[misc]
+    earlier = tuple(tuple(each) for each in made.earlier)
+    return replace(made, earlier=earlier, metrics=tuple(made.metrics))  # type: ignore[arg-type]
 
 
 def _sent(item: list[Any]) -> Sent:

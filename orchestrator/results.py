@@ -24,9 +24,11 @@ class ModelResult:
     """mean over the last batch; None when the record of it was lost"""
     eval: Mapping[str, float]
     """`loss` and, for classifiers, `accuracy` on the evaluation rows; `ema_loss` and `ema_accuracy` of the average of
-    the weights, where there is one; empty without such rows"""
+    the weights, where there is one; the job's metrics by name; empty without such rows"""
     checkpoint: Path
     """its weights: safetensors"""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """what the job names, over the last batch"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class RunResult:
                     "name": model.name,
                     "steps": model.steps,
                     "train_loss": model.train_loss,
+                    "train_metrics": dict(model.metrics),
                     "eval": dict(model.eval),
                     "checkpoint": str(model.checkpoint),
                 }

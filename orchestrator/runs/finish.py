@@ -80,7 +80,9 @@ def _finish_models(
             of_average = _evaluation(trainer, index, f"{plan.name} (ema)", prepared.eval, average)
             told |= {f"ema_{key}": value for key, value in of_average.items()}
         weights = paths.weights(plan.name)
-        results.append(ModelResult(plan.name, prepared.plan.steps, history.losses[index], told, weights))
+        results.append(
+            ModelResult(plan.name, prepared.plan.steps, history.losses[index], told, weights, history.metrics[index])
+        )
     return tuple(results)
 
 
@@ -94,7 +96,7 @@ def _evaluation(
         reason = f"{type(error).__name__}: {first_line(error)}"
         log.error("model %r could not be evaluated, its weights are saved: %s", name, reason)
         return {}
-    figures = {"loss": told.loss, **({} if told.accuracy is None else {"accuracy": told.accuracy})}
+    figures = {"loss": told.loss, **({} if told.accuracy is None else {"accuracy": told.accuracy}), **told.metrics}
     if not isfinite(told.loss):
         log.warning("model %r: its loss on the evaluation rows is %g, so it has diverged", name, told.loss)
     return {key: value for key, value in figures.items() if isfinite(value)}

@@ -7,6 +7,7 @@ Knows no files but the record. Read next: `status.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,6 +63,8 @@ class History:
     """done, by model"""
     losses: list[float | None] = field(default_factory=list)
     """of the last step, by model"""
+    metrics: list[Mapping[str, float]] = field(default_factory=list)
+    """of the last step, by model"""
     redone: int = 0
     """gradients that were computed again because a life ended before its next checkpoint"""
     max_residual: float = 0.0
@@ -105,8 +108,10 @@ class History:
         done = [int(steps) for steps in header.extra.get(DONE, [0] * header.models)]
         if self.header is None:
             self.steps, self.losses = done, [None] * header.models
+            self.metrics = [{} for _ in done]
         joined = len(done) - len(self.steps)  # models that are new in this life
         self.steps, self.losses = self.steps + [0] * joined, self.losses + [None] * joined
+        self.metrics += [{} for _ in range(joined)]
         if any(steps > reached for steps, reached in zip(done, self.steps, strict=True)):
             raise RecordError(f"life {header.epoch} began after {done} steps, but only {self.steps} are recorded")
         if self.header is None or header.epoch != self.header.epoch:
@@ -138,6 +143,7 @@ class History:
             raise RecordError(f"step {decoded.step} of model {decoded.model} {what}")
         self.steps[decoded.model] = reached + decoded.steps
         self.losses[decoded.model] = decoded.loss
+        self.metrics[decoded.model] = decoded.metrics[-1] if decoded.metrics else {}
         self._last_s = max(self._last_s, decoded.at_s)
         self.max_residual = max(self.max_residual, decoded.residual)
         self.max_amplification = max(self.max_amplification, decoded.amplification)

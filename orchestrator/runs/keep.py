@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 MODEL, OPTIMIZER, SCHEDULER, LOSS, TRANSFORM = "model ", "optimizer ", "scheduler ", "loss", "transform"
 """roles of the kept functions; a model's name follows"""
+METRIC = "metric "
+"""the same; its name follows"""
 LIMITS = {"cluster": "max_cost_usd", "scheme": "deadline_s"}
 """what `set_limits` may change of a job, by section"""
 
@@ -155,6 +157,9 @@ def _code(prepared: Prepared) -> dict[str, str | bytes]:
     for plan in prepared.models:
         for part, own in own_code(plan).items():
             code[f"{part} {plan.name}"] = ship_code(own, f"model {plan.name!r}: {part}", plan.carries)
+    for name, metric in prepared.models[0].metrics:
+        if not (isinstance(metric, str) and ":" not in metric):
+            code[f"{METRIC}{name}"] = ship_code(metric, f"metric {name}", prepared.models[0].carries)
     if prepared.train.preparation.code is not None:
         code[TRANSFORM] = prepared.train.preparation.code
     loss = prepared.models[0].loss
@@ -177,6 +182,7 @@ def _materials(config: JobConfig, code: Any, rows: Mapping[str, Dataset]) -> Mat
         optimizers=by_model(OPTIMIZER),
         schedulers=by_model(SCHEDULER),
         loss=functions.get(LOSS),
+        metrics={role.removeprefix(METRIC): each for role, each in functions.items() if role.startswith(METRIC)},
         transform=functions.get(TRANSFORM),
         train=rows.get("train"),
         eval=rows.get("eval"),

@@ -38,7 +38,7 @@ def distrust(files: Iterable[Path]) -> str:
 
 def files_of_job(job: Path, config: JobConfig) -> list[Path]:
     """The job file, and the modules that it names, as far as they lie beside it."""
-    named = {*(model.factory for model in config.models), config.training.loss}
+    named = {*(model.factory for model in config.models), config.training.loss, *config.training.metrics}
     modules = {each.partition(":")[0].partition(".")[0] for each in named if ":" in each}
     places = [place for name in sorted(modules) for place in (f"{name}.py", f"{name}/__init__.py")]
     return [job, *(path for place in places if (path := job.parent / place).exists())]

@@ -20,7 +20,7 @@ from gradmux.lambda_worker.recipe import Group
 from gradmux.lambda_worker.schedules import WARMUP_COSINE
 from gradmux.orchestrator.auto import AUTO, Choice
 from gradmux.orchestrator.backends import KnowsPackages, find_backend
-from gradmux.orchestrator.config import JobConfig, ModelConfig
+from gradmux.orchestrator.config import JobConfig, ModelConfig, metric_name
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.jobs import JobPlan, OpenPlan, Plan
 from gradmux.orchestrator.materials import Materials
@@ -276,11 +276,18 @@ def _model_plan(model: ModelConfig, config: JobConfig, materials: Materials) -> 
         clip_value=config.training.clip_value,
         ema=model.ema,
         loss=materials.loss or config.training.loss,
+        metrics=_metrics(config, materials),
         dtype=config.training.dtype,
         seed=config.training.seed,
         pass_rows=None if config.training.pass_rows is None else _pass_rows(config),
         norms=config.training.norms,
     )
+
+
+def _metrics(config: JobConfig, materials: Materials) -> tuple[tuple[str, Code], ...]:
+    """By name: the user's own function, or what the job calls it."""
+    names = {metric_name(each): each for each in config.training.metrics}
+    return tuple((name, materials.metrics.get(name, each)) for name, each in names.items())
 
 
 def _pass_rows(config: JobConfig) -> int:

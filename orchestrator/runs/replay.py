@@ -316,7 +316,9 @@ def _between_jobs(recorded: Sequence[Decoded], replayed: Sequence[Decoded], cut:
 
 def _bare(item: Decoded) -> Decoded:
     """Without what only tensors, or the clock while they were added, can tell."""
-    return replace(item, at_s=0.0, loss=0.0, count=0, correct=0, gradient_norm=0.0, earlier=())
+    return replace(
+        item, at_s=0.0, loss=0.0, count=0, correct=0, gradient_norm=0.0, earlier=(), metrics=(), buffers_stayed=False
+    )
 
 
 def _told(item: Decoded) -> str:

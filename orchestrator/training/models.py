@@ -17,6 +17,7 @@ from torch import nn
 from gradmux.lambda_worker.carried import Sources
 from gradmux.lambda_worker.gradient import mixed
 from gradmux.lambda_worker.losses import LossError, loss_from
+from gradmux.lambda_worker.metrics import metric_from
 from gradmux.lambda_worker.models import Model, ModelError, ModelSpec
 from gradmux.lambda_worker.norms import NormError, Rule
 from gradmux.lambda_worker.randomness import torch_random
@@ -53,6 +54,8 @@ class ModelPlan:
     """decay of the moving average of the weights"""
     loss: Code = "cross_entropy"
     """a name in torch.nn.functional, "module:name", or a loss: `lambda_worker/losses.py`"""
+    metrics: tuple[tuple[str, Code], ...] = ()
+    """(name, what it is): `lambda_worker/metrics.py`"""
     dtype: str = "float32"
     """of parameters: float32 or float64"""
     seed: int = 0
@@ -100,8 +103,15 @@ def prepare(plan: ModelPlan) -> Trained:
     if plan.dtype not in FLOAT_TYPES:
         raise ConfigError(f"{where}: dtype {plan.dtype!r}, expected {' or '.join(FLOAT_TYPES)}")
     try:
-        fixed = plan.pass_rows is not None
-        model = Model(_make_module(plan, where), _loss(plan, where), plan.dtype, fixed=fixed, norms=plan.norms)
+        model = Model(
+            _make_module(plan, where),
+            _loss(plan, where),
+            plan.dtype,
+            fixed=plan.pass_rows is not None,
+            norms=plan.norms,
+            most_rows=plan.most_rows,
+            metrics={name: metric_from(_metric(code, where), name) for name, code in plan.metrics},
+        )
     except (ModelError, NormError, LossError) as error:
         raise ConfigError(f"{where}: {first_line(error)}") from error
     _require_one_dtype(model, where)
@@ -152,7 +162,11 @@ def make_spec(plan: ModelPlan) -> ModelSpec:
         orjson.dumps(dict(plan.args))
     except TypeError as error:
         raise ConfigError(f"{where}: args must be JSON values: {first_line(error)}") from error
-    shipped_loss = plan.loss if _names_torch_loss(plan.loss) else ship_code(plan.loss, f"{where}: loss", plan.carries)
+    shipped_loss = plan.loss if _is_plain_name(plan.loss) else ship_code(plan.loss, f"{where}: loss", plan.carries)
+    shipped = {
+        name: code if _is_plain_name(code) else ship_code(code, f"{where}: metric {name}", plan.carries)
+        for name, code in plan.metrics
+    }
     return ModelSpec(
         factory=ship_code(plan.factory, f"{where}: factory", plan.carries),
         args=dict(plan.args),
@@ -161,6 +175,7 @@ def make_spec(plan: ModelPlan) -> ModelSpec:
         seed=plan.seed,
         fixed=plan.pass_rows is not None,
         norms=plan.norms,
+        metrics=shipped,  # type: ignore[arg-type]
         most_rows=plan.most_rows,
     )
 
@@ -198,11 +213,15 @@ def _make_module(plan: ModelPlan, where: str) -> nn.Module:
 
 
 def _loss(plan: ModelPlan, where: str) -> Any:
-    code = plan.loss if _names_torch_loss(plan.loss) else find_code(plan.loss, f"{where}: loss")
+    code = plan.loss if _is_plain_name(plan.loss) else find_code(plan.loss, f"{where}: loss")
     return loss_from(code, plan.loss if isinstance(plan.loss, str) else getattr(plan.loss, "__name__", "loss"))
 
 
-def _names_torch_loss(loss: Code) -> bool:
+def _metric(code: Code, where: str) -> Any:
+    return code if _is_plain_name(code) else find_code(code, f"{where}: metric")
+
+
+def _is_plain_name(loss: Code) -> bool:
     return isinstance(loss, str) and ":" not in loss
 
 

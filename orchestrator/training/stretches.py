@@ -8,13 +8,14 @@ nor fleets. Read next: `lambda_worker/stretch.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
 from gradmux.lambda_worker.contract import MAX_REQUEST_BYTES, Divergence, Figures, Result, State, Stretched
 from gradmux.lambda_worker.digests import DigestError, checked
+from gradmux.lambda_worker.messages import CORRECT
 from gradmux.lambda_worker.state import StateError
 from gradmux.lambda_worker.whole import encode_whole, load_whole
 from gradmux.orchestrator.errors import Diverged, GradmuxError
@@ -152,9 +153,18 @@ class StretchedModels:
 
 def _step_results(figures: Figures) -> list[StepResult]:
     """What each step told."""
-    correct = figures.metrics.get("correct", ((0.0, 0.0),) * len(figures.loss))
+    correct = figures.metrics.get(CORRECT, ((0.0, 0.0),) * len(figures.loss))
     columns = zip(figures.loss, figures.count, figures.rows, correct, figures.gradient_norm, strict=True)
-    return [StepResult(loss / count, rows, round(hits), norm) for loss, count, rows, (hits, _), norm in columns]
+    named = {name: pairs for name, pairs in figures.metrics.items() if name != CORRECT}
+    return [
+        StepResult(loss / count, rows, round(hits), norm, metrics=means({name: named[name][i] for name in named}))
+        for i, (loss, count, rows, (hits, _), norm) in enumerate(columns)
+    ]
+
+
+def means(metrics: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Sum over count of each; without those of which nothing counted."""
+    return {name: total / count for name, (total, count) in metrics.items() if count}
 
 
 def _diverged(trained: Trained, told: Divergence) -> Diverged:

@@ -8,9 +8,9 @@ Read `gradients.py` for the decoding, `models.py` for how models are built, `che
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import nn
 from gradmux.lambda_worker import flat
 from gradmux.lambda_worker.contract import State, Weights
 from gradmux.lambda_worker.gradient import judge
+from gradmux.lambda_worker.metrics import metric_sums, metrics_in
 from gradmux.lambda_worker.models import Model, encode_spec
 from gradmux.lambda_worker.norms import training_norms
 from gradmux.lambda_worker.step import StepError
@@ -40,7 +41,7 @@ from gradmux.orchestrator.training.models import (
     seeded,
     why_not_stepped,
 )
-from gradmux.orchestrator.training.stretches import STATE_BYTES, StretchedModels, StretchResult
+from gradmux.orchestrator.training.stretches import STATE_BYTES, StretchedModels, StretchResult, means
 from gradmux.orchestrator.training.trial.kinds import PASS_ROWS
 from gradmux.orchestrator.training.trial.mixing import mixing_now
 from gradmux.orchestrator.training.trial.outcome import FEW
@@ -65,6 +66,7 @@ class Evaluation:
     accuracy: float | None
     """None when the model does not classify"""
     rows: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class TorchTrainer:
@@ -251,6 +253,7 @@ class TorchTrainer:
             count=round(stepped.rows),
             correct=round(stepped.correct),
             gradient_norm=stepped.norm,
+            metrics=means(stepped.metrics),
             buffers_stayed=bool(trained.plan.buffers) and not taken,
         )
 
@@ -292,17 +295,21 @@ class TorchTrainer:
             parts = [self._judge(trained.model, module, dataset, lo) for lo in starts]
         finally:
             training_norms(module, trained.plan.norms)
-        loss, count, correct, judged = (sum(column) for column in zip(*parts, strict=True))
+        loss, count, correct, judged = (sum(column) for column in zip(*(part for part, _ in parts), strict=True))
         mean = loss / count if count else math.nan
-        return Evaluation(mean, correct / judged if judged else None, dataset.rows)
+        metrics = metrics_in(trained.model.metrics, sum((sums for _, sums in parts[1:]), parts[0][1]))
+        return Evaluation(mean, correct / judged if judged else None, dataset.rows, means(metrics))
 
-    def _judge(self, model: Model, module: nn.Module, dataset: Dataset, lo: int) -> tuple[float, float, float, float]:
-        """(loss sum, its count, correct, judged) of EVALUATION_ROWS rows from `lo` on."""
+    def _judge(
+        self, model: Model, module: nn.Module, dataset: Dataset, lo: int
+    ) -> tuple[tuple[float, float, float, float], torch.Tensor]:
+        """(loss sum, its count, correct, judged) of EVALUATION_ROWS rows from `lo` on; and the sums of metrics."""
         rows = dataset.batch(slice(lo, min(lo + EVALUATION_ROWS, dataset.rows)), model.dtype)
         output = forward(module, rows.inputs)
         correct, judged = judge(output, rows.target)
         loss = model.loss.summed(output, rows.target)
-        return float(loss.total), loss.count, float(correct.sum()), float(judged.sum())
+        figures = float(loss.total), loss.count, float(correct.sum()), float(judged.sum())
+        return figures, metric_sums(model.metrics, output, rows.target)
 
     def steps(self, model: int) -> int:
         """Steps that a model has done."""

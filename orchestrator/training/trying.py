@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gradmux.lambda_worker.losses import LossError
+from gradmux.lambda_worker.metrics import metric_sums
 from gradmux.lambda_worker.optimizers import label as name_of
 from gradmux.lambda_worker.outputs import changed
 from gradmux.lambda_worker.partials import each_partial
@@ -120,11 +121,23 @@ def _with_gradient(trained: Trained, x: Values, y: Values) -> Tensor:
     if trained.steps == 0 and not torch.isfinite(loss):
         raise FloatingPointError(f"the loss is {loss.item():g} before the first step")
     trained.model.loss.check(changed(output, Tensor.detach), y)
+    _try_metrics(trained, output, y)
     _refuse_foreign(loss, parameters.values())
     places, taking = list(parameters), set[int]()
     each_partial(loss, list(parameters.values()), lambda index, _: taking.add(places[index]))
     trained.stepper.idle = frozenset(index for index in places if index not in taking)
     return output  # type: ignore[no-any-return]
+
+
+def _try_metrics(trained: Trained, output: object, y: Values) -> None:
+    """Raises LossError that names the metric, whatever it raises."""
+    for name, metric in trained.model.metrics.items():
+        try:
+            metric_sums({name: metric}, changed(output, Tensor.detach), y)
+        except LossError as error:
+            raise LossError(str(error).replace("loss ", "metric ", 1)) from error
+        except Exception as error:  # the user's own function
+            raise LossError(f"metric {name!r} raised {_told(error)}") from error
 
 
 def _refuse_foreign(loss: Tensor, own: Iterable[Tensor]) -> None:
@@ -148,6 +161,7 @@ def _refuse_foreign(loss: Tensor, own: Iterable[Tensor]) -> None:
 def _forward(trained: Trained, x: Values, y: Values) -> Tensor:
     output = forward(trained.module, x)
     trained.model.loss.summed(output, y)
+    _try_metrics(trained, output, y)
     return output  # type: ignore[no-any-return]
 
 

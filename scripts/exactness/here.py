@@ -98,6 +98,7 @@ class Case:
     optimizer: Mapping[str, Any] = field(default_factory=lambda: {"name": "SGD", "lr": 0.05})
     training: Mapping[str, Any] = field(default_factory=dict)
     scheme: Mapping[str, Any] = field(default_factory=lambda: {"name": "uncoded"})
+    metrics: Sequence[Callable[..., Any] | str] = ()
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,10 @@ def prepared_of(case: Case, steps: int = STEPS, models: int = 1, backend: str = 
     loss = None if isinstance(case.loss, str) else case.loss
     if isinstance(case.loss, str):
         tree["training"]["loss"] = case.loss  # type: ignore[index]
-    materials = Materials(factories=dict.fromkeys(names, case.factory), loss=loss, train=(case.x, case.y))
+    own = {each.__name__: each for each in case.metrics if not isinstance(each, str)}
+    tree["training"]["metrics"] = [*own, *(each for each in case.metrics if isinstance(each, str))]  # type: ignore[index]
+    factories = dict.fromkeys(names, case.factory)
+    materials = Materials(factories=factories, loss=loss, metrics=own, train=(case.x, case.y))
     with TemporaryDirectory() as folder:
         return prepare_job(parse_job(tree, source="case"), materials, Path(folder), lambda _: MemoryStore())
 

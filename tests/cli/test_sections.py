@@ -24,7 +24,7 @@ from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.runs.train import run_job
 from scripts.exactness.here import prepared_of
 from tests.cli.conftest import ON_AWS
-from tests.exactness.keeping import AGREE, EXACT, MOST_MODELS, STEPS, assert_alike, case, plain, under
+from tests.exactness.keeping import AGREE, EXACT, MOST_MODELS, STEPS, assert_alike, assert_metrics, case, plain, under
 
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "request": {"aggregate": "client"},
@@ -61,6 +61,12 @@ def assert_plain(prepared: Prepared, found: Trained) -> None:
         assert_alike(found[plan.name], expected[plan.name], LIMIT)
         told = sorted((each.step, each) for each in decoded if each.model == index)
         losses = [loss for _, each in told for loss in (*(earlier[0] for earlier in each.earlier), each.loss)]
+        for step, each in told:
+            if each.steps == 1:
+                assert_metrics(each, prepared.order.batch(step))
+            else:
+                weighted = [figures["weighted"] for figures in each.metrics]
+                assert weighted == pytest.approx([*(earlier[0] for earlier in each.earlier), each.loss], rel=1e-6)
         assert losses == pytest.approx(expected.losses[plan.name], rel=LIMIT)
     assert found.run.buffers_stayed == 0
 

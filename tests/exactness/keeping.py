@@ -1,6 +1,7 @@
 """A small model whose results have every section, and the schemes under which it is trained.
 
-It has batch norm, buffers of several types that its forward changes, and a loss whose count is no number of rows.
+It has batch norm, buffers of several types that its forward changes, a loss whose count is no number of rows, and named
+metrics.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradmux.orchestrator.auto import Choice
+from gradmux.orchestrator.record import Decoded
 from gradmux.orchestrator.reference import Reference
 from gradmux.orchestrator.runs.prepare import Prepared
 from scripts.exactness.here import Case, prepared_of
@@ -82,7 +86,29 @@ class Keeping(nn.Module):
 def case(kind: str = "float32") -> Case:
     training = {"pass_rows": PASS_ROWS, **TYPES[kind]}
     loss = nn.CrossEntropyLoss(weight=WEIGHT)
-    return Case("keeping", "state", Keeping, X, Y, loss, {"name": "SGD", "lr": 0.1, "momentum": 0.9}, training)
+    optimizer = {"name": "SGD", "lr": 0.1, "momentum": 0.9}
+    metrics = (weighted, hits, "accuracy", "top_5_accuracy")
+    return Case("keeping", "state", Keeping, X, Y, loss, optimizer, training, metrics=metrics)
+
+
+def weighted(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss once more, as a metric that counts no rows."""
+    weight = WEIGHT.to(output.dtype)
+    total = nn.functional.cross_entropy(output, target, weight=weight, reduction="sum")
+    return total, weight[target[target >= 0]].sum()
+
+
+def hits(output: Tensor, target: Tensor) -> Tensor:
+    """One truth a row."""
+    return output.argmax(1) == target
+
+
+def assert_metrics(told: Decoded, rows: NDArray[Any]) -> None:
+    """Of a step on these rows, whose loss and correct predictions are known."""
+    (found,) = told.metrics
+    judged = int((Y[rows] >= 0).sum())
+    expected = {"weighted": told.loss, "hits": told.correct / len(rows), "accuracy": told.correct / judged}
+    assert found == pytest.approx({**expected, "top_5_accuracy": 1.0}, rel=1e-6)
 
 
 @cache

@@ -1,8 +1,9 @@
-"""All that travels with a gradient comes back whole: buffers, statistics of batch norm, and what the loss divides by.
+"""All that travels with a gradient comes back whole: buffers, statistics of batch norm, counts, and named metrics.
 
-A small model with batch norm, buffers of several types that its forward changes, and a loss whose count is no number of
-rows, under every scheme, summed by the client and in the store, in every type that gradients travel in: equal to the
-plain loop. For estimates the test says by hand what holds. Read next: `tests/cli/test_sections.py`, over HTTP.
+A small model with batch norm, buffers of several types that its forward changes, a loss whose count is no number of
+rows, and metrics, under every scheme, summed by the client and in the store, in every type that gradients travel in:
+equal to the plain loop. For estimates the test says by hand what holds. Read next: `tests/cli/test_sections.py`, over
+HTTP.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gradmux.orchestrator.schemes.scheme import Key
 from gradmux.orchestrator.training.order import chunk_bounds
 from gradmux.orchestrator.training.reference import PlainModel
 from scripts.exactness.here import play, prepared_of
-from tests.exactness.keeping import AGREE, EXACT, TYPES, X, Y, assert_alike, case, plain, under
+from tests.exactness.keeping import AGREE, EXACT, TYPES, X, Y, assert_alike, assert_metrics, case, plain, under
 
 
 def ways() -> Iterator[Any]:
@@ -46,6 +47,8 @@ def test_every_section_is_that_of_plain_training(
         told = [each for each in played.decoded if each.model == index]
         assert [each.loss for each in told] == pytest.approx(expected.losses[plan.name], rel=limit)
         assert {(each.count, each.buffers_stayed) for each in told} == {(64, False)}
+        for each in told:
+            assert_metrics(each, played.prepared.order.batch(each.step))
 
 
 # --- estimates -----------------------------------------------------------------------------------------------------
@@ -76,6 +79,8 @@ def test_an_estimate_is_a_step_on_the_passes_that_came(scheme: str, params: Mapp
     for mine, other in zip(played.trainer.module(0).parameters(), model.module.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
     assert {each.count for each in played.decoded} == {64}
+    means = [each.metrics[0]["weighted"] * scale for each, scale in zip(played.decoded, scales, strict=True)]
+    assert means == pytest.approx([each.loss for each in played.decoded], rel=1e-5), "of the rows that came"
     assert [each.buffers_stayed for each in played.decoded] == stayed
     assert set(stayed) == {False, True}, "both are among these steps"
     assert scheme == "fastest-k" or set(scales) == {1.0, 0.6}, "both are among these steps"
