@@ -93,12 +93,24 @@ class PlaceNote:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Out of JSON. Raises: TypeError, KeyError."""
+        """Out of JSON. Raises: TypeError, KeyError, ValueError."""
         if "own" in fields:
-            return cls(**{**fields, "billed": Billed(**fields["billed"])})
-        billed = Billed(fields.get("memory_mb"), fields.get("arm", False))  # as it was written until version 0.1
-        own = {name: fields[name] for name in ("bucket", "s3_url", "function", "lambda_url") if name in fields}
-        return cls(fields["backend"], fields.get("timeout_s", 60.0), billed, own)
+            note = cls(**{**fields, "billed": Billed(**fields["billed"])})
+        else:
+            billed = Billed(fields.get("memory_mb"), fields.get("arm", False))  # as it was written until version 0.1
+            own = {name: fields[name] for name in ("bucket", "s3_url", "function", "lambda_url") if name in fields}
+            note = cls(fields["backend"], fields.get("timeout_s", 60.0), billed, own)
+        note._require_kinds()
+        return note
+
+    def _require_kinds(self) -> None:
+        """Raises ValueError: a file may hold anything."""
+        memory_mb, arm = self.billed.memory_mb, self.billed.arm
+        memory = memory_mb is None or (type(memory_mb) is int and memory_mb > 0)
+        timeout = type(self.timeout_s) in (int, float) and 0 <= self.timeout_s < inf
+        names = isinstance(self.backend, str) and isinstance(self.own, Mapping)
+        if not (memory and timeout and names and isinstance(arm, bool)):
+            raise ValueError("not a place where a life runs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

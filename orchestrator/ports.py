@@ -164,6 +164,10 @@ class Bucket(Store, Protocol):
         """
         ...
 
+    def sizes(self, prefix: str, most: int) -> Mapping[str, int]:
+        """Keys that begin so, of whatever kind, and the bytes of each object; no more than the first `most`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Packages:

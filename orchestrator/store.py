@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import ClassVar, TypeVar
 
 import botocore.session
@@ -195,6 +196,9 @@ class MemoryStore:
     def children(self, folder: str) -> Sequence[str]:
         return [key for key in self.list(folder) if "/" not in key.removeprefix(folder)]
 
+    def sizes(self, prefix: str, most: int) -> Mapping[str, int]:
+        return {key: len(self._objects[key]) for key in self.list(prefix)[:most]}
+
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         for key, data in objects.items():
             self.put(key, data)
@@ -296,6 +300,9 @@ class S3Store:
 
     def children(self, folder: str) -> Sequence[str]:
         return self._ask(folder, lambda _: children(self._by_botocore().client, self.bucket, folder))
+
+    def sizes(self, prefix: str, most: int) -> Mapping[str, int]:
+        return self._ask(prefix, lambda _: dict(islice(self._by_botocore().sizes(prefix), most)))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         """Puts them `CONCURRENCY` at a time."""

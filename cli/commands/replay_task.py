@@ -24,13 +24,13 @@ def replay_task_command(ctx: click.Context, settings: Settings, run: str, task: 
     from gradmux.cli.output import warn
     from gradmux.orchestrator.runs.failed import load_failed
     from gradmux.orchestrator.runs.keep import rows_again
-    from gradmux.orchestrator.runs.ownership import distrust, files_of_run
+    from gradmux.orchestrator.runs.ownership import distrust_run
     from gradmux.orchestrator.runs.paths import find_run
     from gradmux.orchestrator.runs.replay_task import replay
 
     paths = find_run(settings.home, run)
     failed = load_failed(paths, task)
-    warn(distrust(files_of_run(paths)))
+    warn(distrust_run(paths))
     replayed = replay(failed, rows_again(paths))
     if settings.json:
         print_json({"run": paths.run, "task": failed.name, "results": [each.to_dict() for each in replayed]})

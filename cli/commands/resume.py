@@ -52,7 +52,7 @@ def resume_command(
         stderr(settings).print(f"{paths.run} is done already; this is what it came to")
         tell_result(settings, read_result(paths))
         return
-    warn(take_up(run, paths, max_cost_usd, deadline_s))
+    warn(take_up(paths, max_cost_usd, deadline_s))
     if detach:
         started = run_detached(paths)
         print_json(started.to_dict()) if settings.json else click.echo(started.describe())

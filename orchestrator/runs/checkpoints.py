@@ -26,7 +26,7 @@ KEPT = 2
 VERSION = 2
 PROGRESS = {1: ".optimizer.pt", 2: ".state.safetensors"}
 """version -> what the file of a model's optimizer is called after its name; all of these are read"""
-NAME = re.compile(r"(\d{6})-(\d{10})\.zip")
+NAME = re.compile(r"([0-9]{6})-([0-9]{10})\.zip")
 """EPOCH-STEPS: what a later life saved is newer, whatever it had done by then"""
 MANIFEST = "manifest.json"
 

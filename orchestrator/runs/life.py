@@ -19,16 +19,22 @@ from typing import Any
 
 from gradmux.orchestrator.backends import PlaceNote
 from gradmux.orchestrator.disk import DISK, Disk, write_whole
-from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.errors import ConfigError, GradmuxError
 from gradmux.orchestrator.runs.lock import RunBusy, only_process
 from gradmux.orchestrator.runs.paths import RunPaths
 
 NEVER = -1
 """the epoch before the first"""
+MOST_LIVES = 999_998
+"""the last epoch that a run may come to: names of files have six digits for it"""
+TEXT_CHARACTERS = 255
+"""of what a life says of itself: a host's name, an instant, a token"""
 
 
 class FolderError(GradmuxError):
-    """A file in the folder of a run is damaged: which one, and what can be done."""
+    """A file in the folder of a run is damaged: which one, and what can be done. Nothing was invoked."""
+
+    exit_code = ConfigError.exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +77,37 @@ def last_life(paths: RunPaths) -> Life | None:
     if fields is None:
         return None
     try:
-        place = None if fields["place"] is None else PlaceNote.of(fields["place"])
-        return Life(**{**fields, "epoch": int(fields["epoch"]), "place": place})
+        return parse_life(fields)
     except (AttributeError, TypeError, KeyError, ValueError) as error:
         raise _damaged(paths.life) from error
+
+
+def parse_life(fields: Mapping[str, Any]) -> Life:
+    """A life out of JSON. Raises: AttributeError, TypeError, KeyError, ValueError."""
+    place = None if fields["place"] is None else PlaceNote.of(fields["place"])
+    life = Life(**{**fields, "place": place})
+    _require_epoch(life.epoch)
+    if type(life.pid) is not int or life.pid < 0:
+        raise ValueError("pid must be a whole number")
+    for text in (life.host, life.started, life.token):
+        if not isinstance(text, str) or not text.isprintable() or len(text) > TEXT_CHARACTERS:
+            raise ValueError("host, started and token must be short texts")
+    return life
+
+
+def _require_epoch(epoch: object, least: int = 0) -> None:
+    if type(epoch) is not int or not least <= epoch <= MOST_LIVES:
+        raise ValueError(f"epoch must be a whole number from {least} to {MOST_LIVES}")
 
 
 def cancelled_epoch(paths: RunPaths) -> int:
     """The last life that somebody cancelled; NEVER when there is none. Raises FolderError for a damaged file."""
     fields = _read(paths.cancel)
     try:
-        return NEVER if fields is None else int(fields["epoch"])
+        if fields is None:
+            return NEVER
+        _require_epoch(fields["epoch"], NEVER)
+        return int(fields["epoch"])
     except (TypeError, KeyError, ValueError) as error:
         raise _damaged(paths.cancel) from error
 
@@ -128,7 +154,7 @@ def _read(path: Path) -> Mapping[str, Any] | None:
         fields = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path) from error
     if not isinstance(fields, dict):
         raise _damaged(path)

@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+ORIGIN_BYTES = 512
+"""of the note where a run comes from"""
+
 if TYPE_CHECKING:
     from gradmux.orchestrator.config import JobConfig
     from gradmux.orchestrator.runs.paths import RunPaths
@@ -47,6 +50,30 @@ def files_of_job(job: Path, config: JobConfig) -> list[Path]:
 def files_of_run(paths: RunPaths) -> list[Path]:
     """What a kept run would have run: its job, and the functions that it holds as pickles."""
     return [path for path in (paths.job, *sorted(paths.materials.glob("*"))) if path.exists()]
+
+
+def distrust_run(paths: RunPaths) -> str:
+    """Why the code of a kept run may be somebody else's, in one line; empty when it is this user's own.
+
+    A run that was brought from a bucket is named as such each time, until its user says that it is theirs.
+    """
+    if (source := _origin(paths)) is not None:
+        return (
+            f"the functions of {source} come from that bucket and run with your credentials: is it your run? "
+            f"(if so, and to hear this no more, remove {paths.origin})"
+        )
+    return distrust(files_of_run(paths))
+
+
+def _origin(paths: RunPaths) -> str | None:
+    """Where it was brought from; None: it was made here."""
+    try:
+        source = paths.origin.read_bytes()[:ORIGIN_BYTES].decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return "this run"
+    return "".join(filter(str.isprintable, source)) or "this run"
 
 
 def _name(uid: int) -> str:

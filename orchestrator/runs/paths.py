@@ -2,6 +2,7 @@
 
     job.json            the job, all defaults filled in
     store-name          what it is called in the object store, where other homes may have a run of the same name
+    brought-from        the bucket that it came from, if it did
     materials/          the user's functions and rows, so that the run needs nothing else
     lock, life.json     which process runs it, and which of its lives that is
     record.jsonl        what happened, one JSON line per round
@@ -58,6 +59,11 @@ class RunPaths:
     def store_name(self) -> Path:
         """Holds the run's name in the object store, which no other run of any home has."""
         return self.folder / "store-name"
+
+    @property
+    def origin(self) -> Path:
+        """Holds where the run was brought from; it is not there in the folder that `submit` made."""
+        return self.folder / "brought-from"
 
     @property
     def materials(self) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradmux.orchestrator.runs.lock import busy, is_held
 from gradmux.orchestrator.runs.mirror import bring_from_s3
-from gradmux.orchestrator.runs.ownership import distrust, files_of_run
+from gradmux.orchestrator.runs.ownership import distrust_run
 from gradmux.orchestrator.runs.paths import RunPaths, find_run
 
 S3 = "s3://"
@@ -27,7 +27,7 @@ def find_again(run: str, home: Path) -> RunPaths:
     return paths
 
 
-def take_up(run: str, paths: RunPaths, max_cost_usd: float | None, deadline_s: float | None) -> str:
+def take_up(paths: RunPaths, max_cost_usd: float | None, deadline_s: float | None) -> str:
     """From now on the run has these limits (None: as before), and its folder is its owner's alone.
 
     Gives a warning of whose code it may be, empty where it is this user's own. Raises: FolderError, ConfigError,
@@ -37,12 +37,6 @@ def take_up(run: str, paths: RunPaths, max_cost_usd: float | None, deadline_s: f
         from gradmux.orchestrator.runs.keep import set_limits  # imports torch
 
         set_limits(paths, max_cost_usd, deadline_s)
-    warning = _stranger(run) or distrust(files_of_run(paths))
+    warning = distrust_run(paths)
     find_run(paths.folder.parent.parent, str(paths.folder))
     return warning
-
-
-def _stranger(run: str) -> str:
-    """Why a run that is brought from a bucket may be somebody else's; empty for any other."""
-    told = f"the functions of {run} come from that bucket and run with your credentials: is it your run?"
-    return told if run.startswith(S3) else ""

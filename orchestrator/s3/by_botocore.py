@@ -112,10 +112,14 @@ class BotocoreS3:
             self.client.delete_objects(Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True})
 
     def list(self, prefix: str) -> Iterator[str]:
+        return (key for key, _ in self.sizes(prefix))
+
+    def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Keys of whatever kind, with the bytes of each object; asks for the next thousand when it comes to them."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix + prefix)
         for page in pages:
             for found in page.get("Contents", ()):
-                yield found["Key"].removeprefix(self._prefix)
+                yield found["Key"].removeprefix(self._prefix), int(found["Size"])
 
     def why(self, key: str) -> Cause | str | None:
         """Why S3 refuses this key now: its cause, one line about a stranger's answer, or None where all is well."""

@@ -112,7 +112,8 @@ def test_a_folder_here_that_is_newer_is_kept_and_a_busy_one_left_alone(tmp_path:
     with pytest.raises(Died):
         JOB.live(paths, DyingDisk(90), store=store)
     before = paths.record.read_bytes()
-    assert bring(store, keys_of(paths), tmp_path, cancelled=3, disk=FAST) == paths
+    store.put(keys_of(paths).cancel, b"3")
+    assert bring(store, keys_of(paths), tmp_path, disk=FAST) == paths
     assert paths.record.read_bytes() == before
     assert status_of(paths).state is State.CANCELLED
     inside: list[str] = []
