@@ -1,4 +1,4 @@
-"""What travels between the orchestrator and a worker, version 2: requests and replies as JSON, their limits.
+"""What travels between the orchestrator and a worker, version 3: requests and replies as JSON, their limits.
 
 Both sides use this file, and need no other: `encode_request` and `parse_reply` are the orchestrator's, `parse_request`
 and `reply_json` the worker's. Everything is checked on arrival; malformed input raises ContractError with one line
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from gradmux.lambda_worker.buffers import (
     FIXED_SUMS,
     NonFiniteResult,
     SumIndex,
+    checksum,
     decode_result,
     encode_result,
     gradient_offset,
@@ -34,8 +36,9 @@ from gradmux.lambda_worker.codec import (
     from_base64,
     to_base64,
 )
-from gradmux.lambda_worker.keys import cancel_marker, cancelled_epoch, early_key, reply_key, result_key
+from gradmux.lambda_worker.keys import cancel_marker, cancelled_epoch, early_key, reply_key, result_key, stem
 from gradmux.lambda_worker.messages import (
+    LOST,
     MAX_REPLY_BYTES,
     PROTOCOL,
     Divergence,
@@ -61,6 +64,7 @@ from gradmux.lambda_worker.messages import (
 __all__ = [
     "DTYPES",
     "FIXED_SUMS",
+    "LOST",
     "MAX_EVENT_BYTES",
     "MAX_REPLY_BYTES",
     "MAX_REQUEST_BYTES",
@@ -104,6 +108,7 @@ __all__ = [
     "request_json",
     "result_key",
     "result_size",
+    "stem",
 ]
 
 MAX_REQUEST_BYTES = 6_291_456
@@ -115,6 +120,8 @@ LONG_REPLY_BYTES = 4096
 """From here on it pays to decode buffers where they stand (`cut_texts`)."""
 M = TypeVar("M", Request, Reply)
 NOTHING_CUT: Mapping[str, memoryview] = {}
+TOLD = attrgetter(*(name for name in Result.__struct_fields__ if name != "buffer"))
+CHECK_BYTES = len(', "check": "00000000"')
 
 
 class _Other(msgspec.Struct, tag_field="protocol", tag=-1):
@@ -148,18 +155,36 @@ def parse_request(event: object) -> Request:
 
 
 def reply_json(reply: Reply) -> dict[str, Any]:
-    """The reply as JSON values."""
+    """The reply as JSON values, with its check."""
+    document, buffers = _without_buffers(reply)
+    light = decode(msgspec.json.encode(document), Reply, "reply")  # numbers as the other side will have them
+    for result, buffer in zip(document["results"], buffers, strict=True):
+        if buffer is not None:
+            result["buffer"] = to_base64(buffer)
+    document["check"] = _check(light)
+    return document
+
+
+def _without_buffers(reply: Reply) -> tuple[dict[str, Any], list[bytearray | None]]:
+    """The reply as JSON values with empty buffers, and the buffers."""
     document: dict[str, Any] = msgspec.to_builtins(reply, builtin_types=(bytes, bytearray))
     for result in document["results"]:
         if "buffer" in result:
-            result["buffer"] = to_base64(result["buffer"])
-    return document
+            result["buffer"] = ""
+    return document, [result.buffer for result in reply.results]
+
+
+def _check(reply: Reply) -> str:
+    """`Reply.check`."""
+    told = [TOLD(result) for result in reply.results]
+    return f"{checksum(msgspec.json.encode((told, reply.timing, reply.cpu))):08x}"
 
 
 def parse_reply(body: object) -> Reply:
     """The reply in its bytes, or in a JSON object. Raises ContractError, VersionError for another version.
 
-    Result buffers are decoded from base64 but not looked into: that is `decode_result`, result by result.
+    Result buffers are decoded from base64 but not looked into: that is `decode_result`, result by result. Everything
+    else is held against `Reply.check`, which is None afterwards.
     """
     texts: Mapping[str, memoryview] = NOTHING_CUT
     if isinstance(body, bytes | bytearray) and len(body) > LONG_REPLY_BYTES:
@@ -168,6 +193,10 @@ def parse_reply(body: object) -> Reply:
     for index, result in enumerate(reply.results):
         if result.buffer is not None:
             _fill(result, texts, f"reply.results[{index}]")
+    if reply.check is not None:
+        if reply.check != _check(reply):
+            raise ContractError("reply.check: does not match, the reply was damaged on the way")
+        msgspec.structs.force_setattr(reply, "check", None)
     return reply
 
 
@@ -188,12 +217,9 @@ def encoded_size(reply: Reply) -> int:
 
     Buffers are counted, not encoded, so that this costs nothing even for megabytes.
     """
-    document, buffers = msgspec.to_builtins(reply, builtin_types=(bytes, bytearray)), 0
-    for result in document["results"]:
-        if "buffer" in result:
-            buffers += base64_size(len(result["buffer"]))
-            result["buffer"] = ""
-    return len(json.dumps(document)) + buffers
+    document, buffers = _without_buffers(reply)
+    encoded = sum(base64_size(len(buffer)) for buffer in buffers if buffer is not None)
+    return len(json.dumps(document)) + CHECK_BYTES + encoded
 
 
 def fits_inline(reply: Reply, max_inline: int = MAX_REPLY_BYTES) -> bool:

@@ -51,5 +51,10 @@ def cancelled_epoch(marker: bytes) -> int:
     return int(marker)
 
 
+def stem(prefix: str, epoch: int, round: int, worker: int, attempt: int) -> str:
+    """How every key begins that this invocation writes."""
+    return f"{prefix}{epoch}-{round}-{worker}-{attempt}"
+
+
 def _stem(request: Request) -> str:
-    return f"{request.reply.prefix}{request.epoch}-{request.round}-{request.worker}-{request.attempt}"
+    return stem(request.reply.prefix, request.epoch, request.round, request.worker, request.attempt)

@@ -29,7 +29,7 @@ from gradmux.lambda_worker.codec import (
     to_raw,
 )
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """The version of the contract; the first field of every request and reply."""
 MAX_REPLY_BYTES = 6_291_556
 """AWS: the encoded JSON of a synchronous reply, at most."""
@@ -245,6 +245,10 @@ class ReplyMode(Message, frozen=True):
     """Put the whole reply to S3 (`reply_key`) too: for Event invocations, whose return value AWS drops."""
 
 
+LOST: Final = -1.0
+"""In the place of a source's CRC32: it is not there, or too short."""
+
+
 class Source(NamedTuple):
     """One spilled result, as a term of a weighted sum. Its fields are those of the `Result` that reported it."""
 
@@ -263,7 +267,8 @@ class Reduction(Message, frozen=True):
     lo: Natural
     hi: Natural
     out: Text
-    """S3 key of the answer: a result buffer with hi - lo elements and no sums."""
+    """S3 key of the answer: a result buffer with hi - lo elements. Its sums are, for each source, the CRC32 of the
+    bytes that were read of it; `LOST` where they could not be had, and then it is not in the sum."""
     dtype: Dtype = "float32"
     """Of the spilled gradients."""
 
@@ -380,6 +385,8 @@ class Result(Message, frozen=True):
     """Elements of the buffers' section of a spilled result; they end where the gradient begins."""
     sums: tuple[float, ...] | None = None
     """The sums of a spilled or skipped result, so that it need not be fetched for them."""
+    crc: Natural | None = None
+    """CRC32 of a spilled result, as its head has it: what is read of it later is held against this."""
     stretch: Stretched | None = None
     """of a stretch that is ok"""
 
@@ -419,3 +426,6 @@ class Reply(Message, frozen=True, tag_field="protocol", tag=PROTOCOL):
     timing: Timing = field(default_factory=Timing)
     cpu: str = ""
     """Model name of the CPU: results differ a little between models."""
+    check: Text | None = None
+    """CRC32, in hexadecimal, of results but for their buffers (which have their own), timing and cpu. Made by
+    `reply_json`, held against what came by `parse_reply`; what repeats the request is held against that."""

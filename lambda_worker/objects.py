@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["MemoryObjects", "MissingObject", "ObjectStore", "StoreError"]
+__all__ = ["MemoryObjects", "MissingObject", "ObjectStore", "ShortObject", "StoreError"]
 
 
 class StoreError(Exception):
@@ -18,6 +18,10 @@ class MissingObject(StoreError):
     """There is no such object."""
 
 
+class ShortObject(MissingObject):
+    """The object ends before the bytes that were asked for."""
+
+
 class ObjectStore(Protocol):
     """Objects of one bucket. Thread-safe."""
 
@@ -26,7 +30,7 @@ class ObjectStore(Protocol):
         ...
 
     def get_range(self, key: str, lo: int, hi: int) -> bytes:
-        """Bytes [lo, hi) of the object, all of them. Raises MissingObject, StoreError (also when it is shorter)."""
+        """Bytes [lo, hi) of the object, all of them. Raises MissingObject (ShortObject if too short), StoreError."""
         ...
 
     def put(self, key: str, body: bytes) -> None:
@@ -51,7 +55,7 @@ class MemoryObjects:
         body = self._object(key)[lo:hi]
         self.reads.append((key, lo, hi))
         if len(body) != hi - lo:
-            raise StoreError(f"object {key!r}: has no bytes {lo} to {hi}")
+            raise ShortObject(f"object {key!r}: has no bytes {lo} to {hi}")
         return body
 
     def put(self, key: str, body: bytes) -> None:

@@ -18,7 +18,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
-from gradmux.lambda_worker.objects import MissingObject, StoreError
+from gradmux.lambda_worker.objects import MissingObject, ShortObject, StoreError
 
 __all__ = ["S3Objects", "client"]
 
@@ -28,6 +28,7 @@ ATTEMPTS = 6
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 3.2
 MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
+SHORT = frozenset({"InvalidRange", "416"})
 TRANSIENT_STATUS = frozenset({429, 500, 502, 503, 504})
 TRANSIENT_CODES = frozenset({"SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "InternalError"})
 
@@ -70,7 +71,7 @@ class S3Objects:
     def get_range(self, key: str, lo: int, hi: int) -> bytes:
         body = self._retrying(key, lambda: self._read(key, Range=f"bytes={lo}-{hi - 1}"))
         if len(body) != hi - lo:
-            raise StoreError(f"s3://{self._bucket}/{key}: has no bytes {lo} to {hi}")
+            raise ShortObject(f"s3://{self._bucket}/{key}: has no bytes {lo} to {hi}")
         return body
 
     def put(self, key: str, body: bytes) -> None:
@@ -90,6 +91,8 @@ class S3Objects:
                 problem = str(error)
                 if error.response.get("Error", {}).get("Code") in MISSING:
                     raise MissingObject(f"{where}: does not exist") from error
+                if error.response.get("Error", {}).get("Code") in SHORT:
+                    raise ShortObject(f"{where}: is shorter than what was asked of it") from error
                 if not _transient(error):
                     raise StoreError(f"{where}: {error}") from error
             except (ConnectionError, HTTPClientError, IncompleteReadError) as error:

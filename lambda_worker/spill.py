@@ -35,7 +35,14 @@ def spilled(result: Result, key: str) -> Result:
         return replace(result, buffer=None, key=key)
     head = result_head(result.buffer)
     return replace(
-        result, buffer=None, key=key, offset=head.offset, scale=head.scale, buffers=head.buffers, sums=head.sums
+        result,
+        buffer=None,
+        key=key,
+        offset=head.offset,
+        scale=head.scale,
+        buffers=head.buffers,
+        sums=head.sums,
+        crc=head.crc,
     )
 
 

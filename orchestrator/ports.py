@@ -48,6 +48,10 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+UNREADABLE = "reply: "
+"""How the error of an arrival begins whose reply came damaged, or answers something else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What came of one invocation, in the fleet's clock. Slow, failed and late are ordinary cases of it."""

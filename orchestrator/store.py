@@ -111,9 +111,9 @@ class Keys:
         """The marker that a job of several steps has its answer, which other copies of it look for."""
         return f"{self.results}done/{epoch}-{job}"
 
-    def reduced(self, epoch: int, job: int, part: int) -> str:
-        """One slice of a job's gradient, summed by a worker."""
-        return f"{self.results}sums/{epoch}/{job}/{part}"
+    def reduced(self, epoch: int, job: int, part: int, attempt: int) -> str:
+        """One slice of a job's gradient, summed by a worker in this attempt."""
+        return f"{self.results}sums/{epoch}/{job}/{part}-{attempt}"
 
     def life_of(self, key: str) -> int:
         """The epoch that a snapshot, a worker's result or a sum belongs to."""

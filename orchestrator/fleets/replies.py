@@ -19,10 +19,20 @@ from typing import Any
 
 import orjson
 
-from gradmux.lambda_worker.contract import ContractError, Reply, Result, VersionError, decode_result, parse_reply
+from gradmux.lambda_worker.contract import (
+    ContractError,
+    Reply,
+    Result,
+    VersionError,
+    decode_result,
+    gradient_offset,
+    parse_reply,
+    stem,
+)
 from gradmux.orchestrator.errors import GradmuxError, PreflightError
 from gradmux.orchestrator.fleets.refusals import Verdict, told, verdict_on
-from gradmux.orchestrator.ports import Arrival, Invocation, Outcome, Store
+from gradmux.orchestrator.ports import UNREADABLE, Arrival, Invocation, Outcome, Store
+from gradmux.orchestrator.store import Keys
 from gradmux.orchestrator.strangers import is_page, told_of
 from gradmux.orchestrator.training.gradients import CodedResult
 from gradmux.orchestrator.training.stored import Shelf, StoredResult
@@ -165,11 +175,12 @@ class ReplyReader:
         try:
             reply = parse_reply(answer.body)
             self._check_identity(call, reply)
+            self._check_results(call, reply)
             self.cpus.add(reply.cpu)
         except VersionError as error:
             raise PreflightError(str(error)) from error
         except ContractError as error:
-            return ended(call, Outcome.FAILED, f"reply: {error}", Report.of(answer.log_result))
+            return ended(call, Outcome.FAILED, f"{UNREADABLE}{error}", Report.of(answer.log_result))
         return reply
 
     def finish(self, call: Invocation, reply: Reply, log_result: str) -> Arrival:
@@ -180,7 +191,7 @@ class ReplyReader:
         for result in reply.results:
             if result.status == "ok":
                 try:
-                    results[result.slot] = self._decode(result)
+                    results[result.slot] = self._decode(call, result)
                 except (ContractError, FileNotFoundError) as error:
                     troubles.append(str(error))
             elif result.status == "skipped":
@@ -189,7 +200,7 @@ class ReplyReader:
                 troubles.append(result.error or "failed")
         outcome = _outcome(reply, bool(results or skipped), bool(troubles))
         if outcome is Outcome.FAILED and not troubles:
-            troubles.append("reply: no result of any task")
+            troubles.append(f"{UNREADABLE}no result of any task")
         report, timing = Report.of(log_result), reply.timing
         handled_s = max(timing.whole_s, timing.compute_s + timing.read_s + timing.write_s)
         return Arrival(
@@ -208,15 +219,16 @@ class ReplyReader:
             epoch=call.epoch,
         )
 
-    def _decode(self, result: Result) -> CodedResult | StoredResult | StretchResult:
+    def _decode(self, call: Invocation, result: Result) -> CodedResult | StoredResult | StretchResult:
         if result.stretch is not None:
             return StretchResult.of(result)
         if result.buffer is not None:
             return CodedResult(*decode_result(result.buffer))
         assert result.key is not None, "checked by parse_reply"
         if self._shelf is not None:
-            self._shelf.note(result.job, result.key)
-            return StoredResult.of(result)
+            if call.slots:  # those of sums are known to the one who wants them
+                self._shelf.note(result.job, result.key)
+            return StoredResult.of(result, call)
         fetched = CodedResult(*decode_result(self._store.view(result.key)))
         self._remove(result.key)
         return fetched
@@ -235,6 +247,33 @@ class ReplyReader:
         wanted = (self._run, call.epoch, call.round, call.worker, call.attempt)
         if got != wanted:
             raise ContractError(f"answers (run, epoch, round, worker, attempt) = {got}, asked was {wanted}")
+
+    def _check_results(self, call: Invocation, reply: Reply) -> None:
+        """Raises ContractError when a result is of a task that was not asked for, or lies where none was to be put."""
+        if reply.op not in ("gradient", "steps"):
+            return
+        seen: set[int] = set()
+        for result in reply.results:
+            task = call.slots[result.slot] if result.slot < len(call.slots) else None
+            if task is None or task.job != result.job or result.slot in seen:
+                raise ContractError(f"slot {result.slot} for job {result.job} was not asked for, or comes twice")
+            seen.add(result.slot)
+            if result.key is not None:
+                self._check_place(call, result)
+
+    def _check_place(self, call: Invocation, result: Result) -> None:
+        """Raises ContractError unless the key is the one under which a worker puts this result."""
+        assert result.key is not None
+        keys, found = Keys(self._run), result.key
+        prefixes = (keys.spill(call.round, call.worker), keys.mail(call.epoch, call.round))
+        stems = [stem(prefix, call.epoch, call.round, call.worker, call.attempt) for prefix in prefixes]
+        names = [f"{each}/{result.slot}" for each in stems]
+        if result.stretch is not None:  # its key goes on with what it holds
+            found = found.rpartition("-")[0]
+        if found not in names:
+            raise ContractError(f"slot {result.slot} lies at {result.key}, which is not where it was to be put")
+        if result.stretch is None and result.offset != gradient_offset(len(result.sums or ()), result.buffers):
+            raise ContractError(f"slot {result.slot}: its gradient cannot begin at byte {result.offset}")
 
 
 def ended(call: Invocation, outcome: Outcome, error: str, report: Report | None = None) -> Arrival:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gradmux.orchestrator.ports import Sums, Trainer
 from gradmux.orchestrator.runs.prepare import Prepared
-from gradmux.orchestrator.training.cloud_sum import CloudSums, CloudTrainer, ReadsMany, Send, Setting, pays
+from gradmux.orchestrator.training.cloud_sum import Again, CloudSums, CloudTrainer, ReadsMany, Send, Setting, pays
 from gradmux.orchestrator.training.stored import Shelf
 from gradmux.orchestrator.training.streamed_sums import StreamedSums
 from gradmux.orchestrator.training.trainer import TorchTrainer
@@ -42,9 +42,12 @@ class Aggregation:
         """What adds results on their arrival."""
         return StreamedSums() if self.shelf is None else None
 
-    def trainer(self, trainer: Trainer, setting: Setting, send: Send, store: ReadsMany) -> Trainer:
-        """`trainer`, or one whose results are summed first, by the workers that `send` invokes."""
+    def trainer(self, trainer: Trainer, setting: Setting, send: Send, store: ReadsMany, again: Again) -> Trainer:
+        """`trainer`, or one whose results are summed first, by the workers that `send` invokes.
+
+        `again` has calls of a round answered once more.
+        """
         if self.shelf is None:
             return trainer
         self.shelf.begin()
-        return CloudTrainer(trainer, CloudSums(setting, send, store, self.shelf))
+        return CloudTrainer(trainer, CloudSums(setting, send, store, self.shelf, again))

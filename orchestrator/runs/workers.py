@@ -5,7 +5,7 @@ Knows neither loop nor scheme. Read next: `player.py`, which puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from gradmux.orchestrator.fleets.calling import WorkerFleet
 from gradmux.orchestrator.fleets.onward_fleet import OnwardFleet
 from gradmux.orchestrator.fleets.shared_fleet import SharedFleet, Warm, warm_within
 from gradmux.orchestrator.fleets.warming import memory_settled
-from gradmux.orchestrator.ports import Invocation, Trainer
+from gradmux.orchestrator.ports import Arrival, Invocation, Trainer
 from gradmux.orchestrator.runs.aggregation import Aggregation
 from gradmux.orchestrator.runs.assemble import Assembly
 from gradmux.orchestrator.runs.patience import PatientStore
@@ -62,7 +62,12 @@ class Workers:
 
     def summing(self, trainer: TorchTrainer, setting: Setting, store: PatientStore) -> Trainer:
         """The trainer, as the loop sees it."""
-        return self.aggregation.trainer(trainer, setting, self.beside.counting(self.calls.run), store)
+        run = self.beside.counting(self.calls.run)
+
+        def again(calls: Sequence[Invocation]) -> Sequence[Arrival]:
+            return run([(call, self.requests.build(call)) for call in calls])
+
+        return self.aggregation.trainer(trainer, setting, run, store, again)
 
 
 @contextmanager

@@ -6,12 +6,15 @@ Knows neither fleets nor how sums are made. Filled by `fleets/replies.py`, read 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmux.lambda_worker.buffers import pieced_crc
 from gradmux.lambda_worker.contract import Result
+from gradmux.orchestrator.ports import Invocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,15 @@ class StoredResult:
     """(k,) as in `gradients.CodedResult`"""
     buffers: int = 0
     """b, elements of the section that ends at `offset`"""
+    crc: int | None = None
+    """CRC32 of all of it, as its worker told; None: not told"""
+    call: Invocation | None = None
+    """what it answers, so that it can be asked for once more"""
+    slot: int = 0
+    """of that call"""
 
     @classmethod
-    def of(cls, result: Result) -> StoredResult:
+    def of(cls, result: Result, call: Invocation) -> StoredResult:
         """An ok result with a key."""
         assert result.key is not None
         return cls(
@@ -42,7 +51,14 @@ class StoredResult:
             result.scale,
             np.array(result.sums or (), dtype=np.float64),
             result.buffers,
+            result.crc,
+            call,
+            result.slot,
         )
+
+    def is_intact(self, dtype: str, buffers: NDArray[np.float64], pieces: Iterable[tuple[int, int]]) -> bool:
+        """Is what was read of it what its worker put there? `pieces` of the gradient: (CRC32, bytes), in order."""
+        return self.crc is None or self.crc == pieced_crc(dtype, self.scale, self.sums, buffers, pieces)
 
 
 class Shelf:
@@ -69,4 +85,4 @@ class Shelf:
         with self._lock:
             self._over.add(job)
             over = [job for job in self._keys if job in self._over]
-            return [key for job in over for key in self._keys.pop(job)]
+            return list(dict.fromkeys(key for job in over for key in self._keys.pop(job)))

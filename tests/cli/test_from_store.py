@@ -40,7 +40,7 @@ def test_what_a_killed_run_left_for_its_workers_goes_when_it_is_cancelled(
         run_job(job, place, killed, stop=stop)
     store, keys = S3Store(BUCKET), Keys(store_name(killed))
     kept = keys.weights(1, 0, 0, b"w"), keys.folder("job.json")
-    for key in (keys.weights(0, 0, 0, b"w"), f"{keys.spill(0, 1)}0-0-1-1/0", keys.reduced(0, 0, 0), kept[0]):
+    for key in (keys.weights(0, 0, 0, b"w"), f"{keys.spill(0, 1)}0-0-1-1/0", keys.reduced(0, 0, 0, 1), kept[0]):
         store.put(key, b"left behind")
     ran = gradmux("cancel", killed.run)
     assert ran.code == 0, ran.err

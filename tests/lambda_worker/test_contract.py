@@ -236,10 +236,10 @@ def test_another_version_names_both() -> None:
     with pytest.raises(VersionError) as caught:
         parse_request(a_request() | {"protocol": 7, "something": "new"})
     assert str(caught.value) == (
-        "this worker image speaks contract version 2, the request came in version 7: "
+        "this worker image speaks contract version 3, the request came in version 7: "
         "redeploy the image, or use the client that made it"
     )
-    with pytest.raises(VersionError, match=r"this client speaks contract version 2, the reply came in version 0: "):
+    with pytest.raises(VersionError, match=r"this client speaks contract version 3, the reply came in version 0: "):
         parse_reply({"protocol": 0})
     with pytest.raises(VersionError, match="version -1"):
         parse_reply(b'{"protocol": -1}')
@@ -247,12 +247,12 @@ def test_another_version_names_both() -> None:
 
 @pytest.mark.parametrize("parse", [parse_request, parse_reply])
 def test_messages_of_version_1_are_refused_in_one_line_that_names_both(parse: Callable[[object], object]) -> None:
-    """As workers and clients of that version wrote them; theirs refuse version 2 by the same field."""
+    """As workers and clients of that version wrote them; theirs refuse version 3 by the same field."""
     old = {"op": "gradient", "run": "r", "epoch": 0, "round": 3, "worker": 1, "attempt": 1, "results": [], "cpu": ""}
     for message in ({"protocol": 1, **old}, json.dumps({"protocol": 1, **old}).encode()):
-        with pytest.raises(VersionError, match=r"speaks contract version 2, the \w+ came in version 1: redeploy"):
+        with pytest.raises(VersionError, match=r"speaks contract version 3, the \w+ came in version 1: redeploy"):
             parse(message)
-    assert json.loads(encode_request(parse_request(a_request())))["protocol"] == 2
+    assert json.loads(encode_request(parse_request(a_request())))["protocol"] == 3
 
 
 @pytest.mark.parametrize("protocol", [None, "2", 2.5, True, []])

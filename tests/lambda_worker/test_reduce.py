@@ -9,8 +9,9 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from gradmux.lambda_worker.buffers import result_head
+from gradmux.lambda_worker.buffers import NO_BUFFERS, item_size, pieced_crc, result_head
 from gradmux.lambda_worker.contract import (
+    LOST,
     ContractError,
     Reduction,
     ReplyMode,
@@ -38,10 +39,10 @@ def put_results(
     for worker in range(WORKERS):
         raw = encode_result(generator.normal(size=COUNT) * 1e-3, np.ones(5), dtype)
         bench.objects.put(f"spilled/{worker}", raw)
-        _, offset, scale, _ = result_head(raw)
+        head = result_head(raw)
         weight = 1.0 if binary else float(generator.normal())
         terms.append((CodedResult(*decode_result(raw)), weight))
-        sources.append(Source(f"spilled/{worker}", weight, offset, scale))
+        sources.append(Source(f"spilled/{worker}", weight, head.offset, head.scale))
     return terms, tuple(sources)
 
 
@@ -56,16 +57,22 @@ def test_slices_equal_the_clients_own_sum_bit_for_bit(bench: Workbench, dtype: s
     expected = combine(terms).gradient
     wire = "float64" if dtype == "float64" else "float32"
     edges = [0, 1, 333, 999, COUNT]
-    slices = []
+    slices, pieces = [], []
     for lo, hi in pairwise(edges):
         reply = bench.ask(request(bench, Reduction(7, sources, lo, hi, f"out/{lo}", dtype), wire))
         (result,) = reply.results
-        assert (result.status, result.job, result.key, result.sums) == ("ok", 7, f"out/{lo}", ())
+        assert (result.status, result.job, result.key) == ("ok", 7, f"out/{lo}")
         raw = bench.objects.objects[f"out/{lo}"]
         assert len(raw) == result.size
         slices.append(decode_result(raw)[0])
+        pieces.append(decode_result(raw)[1])
     assert np.concatenate(slices).dtype == expected.dtype == wire
     assert np.array_equal(np.concatenate(slices), expected)
+    sizes = [(hi - lo) * item_size(dtype) for lo, hi in pairwise(edges)]
+    for source, *crcs in zip(sources, *pieces, strict=True):
+        head = result_head(bench.objects.objects[source.key])
+        whole = pieced_crc(dtype, head.scale, np.array(head.sums), NO_BUFFERS, zip(map(int, crcs), sizes, strict=True))
+        assert whole == head.crc
 
 
 def test_only_the_slice_is_read(bench: Workbench) -> None:
@@ -77,18 +84,32 @@ def test_only_the_slice_is_read(bench: Workbench) -> None:
 
 def test_trouble_is_a_failed_result(bench: Workbench) -> None:
     _, sources = put_results(bench, "float32")
-    gone = (sources[0]._replace(key="gone"), *sources[1:])
-    beyond = Reduction(0, sources, 990, 2000, "out")
     huge = tuple(source._replace(weight=1e308) for source in sources)
-    for reduction, name in (
-        (Reduction(0, gone, 0, 9, "out"), "MissingObject"),
-        (beyond, "StoreError"),
-        (Reduction(0, huge, 0, 9, "out"), "NonFiniteResult"),
-    ):
-        (result,) = bench.ask(request(bench, reduction, wire="float32")).results
-        assert result.status == "failed"
-        assert (result.error or "").startswith(name)
+    (result,) = bench.ask(request(bench, Reduction(0, huge, 0, 9, "out"), wire="float32")).results
+    assert result.status == "failed"
+    assert (result.error or "").startswith("NonFiniteResult")
     assert "out" not in bench.objects.objects
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "not finite"])
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_sources_that_are_lost_are_told_all_at_once(bench: Workbench, damage: str, all_of_them: bool) -> None:
+    terms, sources = put_results(bench, "float32")
+    lost = range(WORKERS) if all_of_them else (0, 7, 8, 20)
+    for index in lost:
+        body = bytearray(bench.objects.objects[sources[index].key])
+        if damage == "gone":
+            del bench.objects.objects[sources[index].key]
+        elif damage == "short":
+            bench.objects.put(sources[index].key, body[: sources[index].offset + 7])
+        else:
+            body[sources[index].offset + 4 : sources[index].offset + 8] = np.float32(np.nan).tobytes()
+            bench.objects.put(sources[index].key, body)
+    (result,) = bench.ask(request(bench, Reduction(0, sources, 0, 9, "out"), wire="float32")).results
+    assert [index for index, crc in enumerate(result.sums or ()) if crc == LOST] == list(lost)
+    rest = [term for index, term in enumerate(terms) if index not in lost]
+    summed = decode_result(bench.objects.objects["out"]).gradient
+    np.testing.assert_allclose(summed, combine(rest).gradient[:9] if rest else np.zeros(9), rtol=1e-4, atol=1e-9)
 
 
 def test_a_cancelled_reduction_reads_nothing(bench: Workbench) -> None:

@@ -159,7 +159,7 @@ def test_the_client_is_made_for_a_custom_endpoint_and_retries_nothing_by_itself(
 
 def test_the_handler_over_http(s3: Any, bench: Workbench, tmp_path: Path) -> None:
     """The same request as in memory, through the module's own entry point: the same bits, and a spilled result."""
-    wanted = bench.request(task(bench), task(bench, 1), reply=ReplyMode(prefix="p/", max_inline=900))
+    wanted = bench.request(task(bench), task(bench, 1), reply=ReplyMode(prefix="p/", max_inline=940))
     in_memory = bench.ask(wanted)
     for key, body in bench.objects.objects.items():
         s3.put_object(Bucket="bucket", Key=key, Body=body)

@@ -136,7 +136,7 @@ def test_keys_of_a_run_lie_under_its_prefix_and_differ() -> None:
         keys.weights(0, 2, 1, b"w"),
         keys.checkpoint("3"),
         keys.spill(0, 1),
-        keys.reduced(0, 1, 2),
+        keys.reduced(0, 1, 2, 1),
     ]
     assert len(set(made)) == len(made)
     assert all(key.startswith("runs/digits-1/") for key in made)
@@ -147,7 +147,7 @@ def test_what_a_life_wrote_is_known_by_its_key() -> None:
     keys = Keys("3-digits")
     for epoch in (0, 12):
         spilled, mailed = keys.spill(7, 5), keys.mail(epoch, 7)
-        made = [keys.weights(epoch, 1, 2, b"w"), keys.reduced(epoch, 4, 0)]
+        made = [keys.weights(epoch, 1, 2, b"w"), keys.reduced(epoch, 4, 0, 1)]
         for prefix in (spilled, mailed):
             request = Request("gradient", "3-digits", epoch, 7, 5, "b", reply=ReplyMode(prefix=prefix))
             made += [result_key(request, 1), early_key(request, 0), reply_key(request)]

@@ -29,7 +29,7 @@ CONFIGURATION = {
     "Timeout": 60,
     "Architectures": ["x86_64"],
 }
-TAGS = {"gradmux:python": "3.12", "gradmux:protocol": "2", "gradmux:torch": "2.13.0"}
+TAGS = {"gradmux:python": "3.12", "gradmux:protocol": "3", "gradmux:torch": "2.13.0"}
 REPORT = (
     "START\nREPORT RequestId: 1\tDuration: 3.00 ms\tBilled Duration: 4 ms\tMemory Size: 2048 MB\t"
     "Max Memory Used: 251 MB\tInit Duration: {init} ms\n"
@@ -267,8 +267,8 @@ def test_no_function_ends_the_round() -> None:
 @pytest.mark.parametrize(
     ("tags", "says"),
     [
-        ({"gradmux:protocol": "1"}, "the image speaks contract version 1, this client 2"),
-        ({"gradmux:python": "3.14", "gradmux:protocol": "2"}, "the image has Python 3.14, this machine 3.12"),
+        ({"gradmux:protocol": "1"}, "the image speaks contract version 1, this client 3"),
+        ({"gradmux:python": "3.14", "gradmux:protocol": "3"}, "the image has Python 3.14, this machine 3.12"),
     ],
 )
 def test_an_image_of_another_version(tags: dict[str, str], says: str) -> None:

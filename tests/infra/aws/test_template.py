@@ -103,7 +103,7 @@ def keys_read() -> list[str]:
 def keys_written() -> list[str]:
     keys = Keys("run-1")
     request = Request("gradient", "run-1", 0, 3, 4, "bucket", reply=ReplyMode(prefix=keys.spill(3, 4)))
-    return [result_key(request, 0), early_key(request, 0), reply_key(request), keys.reduced(0, 5, 1)]
+    return [result_key(request, 0), early_key(request, 0), reply_key(request), keys.reduced(0, 5, 1, 1)]
 
 
 def test_a_worker_may_read_and_write_what_it_has_to_and_no_more() -> None:

@@ -19,7 +19,7 @@ NAMES = st.sampled_from(["op", "round", "worker", "attempt", "load", "run", "tas
 
 
 def request(**changes: Any) -> dict[str, Any]:
-    fields = {"protocol": 2, "op": "gradient", "run": "digits-1", "epoch": 0, "round": 12, "worker": 3, "attempt": 2}
+    fields = {"protocol": 3, "op": "gradient", "run": "digits-1", "epoch": 0, "round": 12, "worker": 3, "attempt": 2}
     return {**fields, "load": 0.25, "bucket": "b", "tasks": [{"slot": 0, "round": 99, "worker": 98}], **changes}
 
 

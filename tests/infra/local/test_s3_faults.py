@@ -70,7 +70,7 @@ def test_expired_credentials_are_refused_before_anything_runs(emulator: Emulator
 
 
 def test_a_stale_reply_differs_in_its_epoch_alone() -> None:
-    reply = {"protocol": 2, "epoch": 9, "results": [{"epoch": 9, "buffer": "AAAA"}]}
+    reply = {"protocol": 3, "epoch": 9, "results": [{"epoch": 9, "buffer": "AAAA"}]}
     stale = json.loads(of_another_life(json.dumps(reply).encode()))
     assert stale == {**reply, "epoch": 10}
 

@@ -168,7 +168,7 @@ def test_answers_to_other_invocations_do_not_count(
     assert "asked was ('run', 3, 2, 5, 1)" in arrival.error
 
 
-@pytest.mark.parametrize("body", [b"", b"null", b'{"protocol": 2}', b"<html>", b"[1, 2"])
+@pytest.mark.parametrize("body", [b"", b"null", b'{"protocol": 3}', b"<html>", b"[1, 2"])
 def test_replies_that_are_none(kind: RealFleet, endpoint: FakeLambda, body: bytes) -> None:
     endpoint.behave = always(lambda: web.Response(body=body))
     arrival = ask(kind, endpoint)

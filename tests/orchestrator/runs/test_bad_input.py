@@ -130,7 +130,7 @@ def good_reply() -> dict[str, Any]:
     more = {"buffer": packed, "size": len(buffer), "offset": 0, "scale": 1.0, "sums": None}
     place = {"run": "r", "epoch": 2, "round": 3, "worker": 1, "attempt": 1}
     timing = {"compute_s": 0.1, "read_s": 0.0, "write_s": 0.0, "cold": False}
-    return {"protocol": 2, "op": "gradient", **place, "results": [{**result, **more}], "timing": timing, "cpu": ""}
+    return {"protocol": 3, "op": "gradient", **place, "results": [{**result, **more}], "timing": timing, "cpu": ""}
 
 
 def read_reply(body: bytes) -> Arrival:

@@ -190,5 +190,5 @@ def test_the_same_refusal_of_another_contract_version(both: Both) -> None:
     forked, real = (json.loads(body) for body in both.ask(json.dumps(event).encode()))
     assert comparable(real) == comparable(forked)
     assert real["errorType"] == "VersionError"
-    assert "contract version 2" in real["errorMessage"]
+    assert "contract version 3" in real["errorMessage"]
     assert "version 99" in real["errorMessage"]
