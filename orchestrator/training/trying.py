@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -23,12 +24,13 @@ from gradmux.lambda_worker.schedules import step_scheduler
 from gradmux.lambda_worker.state import encode_state
 from gradmux.lambda_worker.structure import Values, Weighted, forward
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.training.allocator import give_back, keep_large_apart
 from gradmux.orchestrator.training.code import first_line
 from gradmux.orchestrator.training.dataset import Array, Dataset
 from gradmux.orchestrator.training.models import Trained
 from gradmux.orchestrator.training.trial.keeping import Kept, changed_parameters, told_parameters
 from gradmux.orchestrator.training.trial.outcome import refuse
-from gradmux.orchestrator.training.trial.playing import buffers_kept
+from gradmux.orchestrator.training.trial.playing import buffers_kept, is_large
 
 TRIED_ROWS = 4
 MOST_STEPS = 10_000
@@ -43,6 +45,9 @@ def try_training(trained: Trained, dataset: Dataset) -> None:
     Notes which parameters have no part in the loss. Raises: ConfigError, also when a model that has not made a step yet
     gives a loss that is not finite.
     """
+    if is_large(trained.module):
+        keep_large_apart()
+        give_back()
     _try_rows(trained, dataset, "trained", _with_gradient)
 
 
@@ -64,10 +69,7 @@ def rehearse(trained: Trained, steps: int) -> None:
     stepped, step = f"optimizer {name_of(plan.optimizer)}", 0
     try:
         with warnings.catch_warnings(action="ignore"):
-            for index, parameter in enumerate(trained.model.parameters):
-                if parameter.requires_grad and index not in stepper.idle:
-                    parameter.grad = torch.ones_like(parameter)
-            stepper.optimizer.step()
+            _step_by_ones(trained)
             stepped = f"scheduler {name_of(plan.scheduler or '')}"
             while stepper.scheduler is not None and step < min(steps, MOST_STEPS):
                 step_scheduler(stepper.scheduler, 1.0)
@@ -78,6 +80,21 @@ def rehearse(trained: Trained, steps: int) -> None:
         encode_state(stepper.state())
     except Exception as error:  # also the user's own state_dict
         raise ConfigError(f"model {plan.name!r}: no checkpoint can hold how it is stepped: {_told(error)}") from error
+
+
+def _step_by_ones(trained: Trained) -> None:
+    """One step of the optimizer; of a large model by gradients that take no memory, if it takes such."""
+    parameters = [each for index, each in enumerate(trained.model.parameters) if index not in trained.stepper.idle]
+    taken = [each for each in parameters if each.requires_grad]
+    if is_large(trained.module):
+        for parameter in taken:
+            parameter.grad = torch.ones((), dtype=parameter.dtype).expand(parameter.shape)
+        with suppress(Exception):  # one that writes into gradients cannot: it gets real ones
+            trained.stepper.optimizer.step()
+            return
+    for parameter in taken:
+        parameter.grad = torch.ones_like(parameter)
+    trained.stepper.optimizer.step()
 
 
 def _try_rows(trained: Trained, dataset: Dataset, purpose: str, play: Play) -> None:

@@ -35,23 +35,23 @@ def sketch(tensor: Tensor) -> Tensor:
     for number, turn in enumerate(_turns(-(-elements.size // tile))):
         part = elements[number * tile : (number + 1) * tile]
         rows, rest = divmod(part.size, BUCKETS)
-        total += turn * (part[: rows * BUCKETS].reshape(rows, BUCKETS) * signs[:rows]).sum(0)
+        total += turn * (part[: rows * BUCKETS].reshape(rows, BUCKETS) * signs[:rows]).sum(0, dtype=np.float64)
         if rest:
             total[:rest] += turn * (part[rows * BUCKETS :] * signs[rows, :rest])
     return torch.from_numpy(total).to(tensor.dtype)
 
 
 @cache
-def _tile() -> NDArray[np.float64]:
+def _tile() -> NDArray[np.int8]:
     """(TILE_ROWS, BUCKETS) of 1 and -1."""
     return _signs(TILE_ROWS * BUCKETS, seed=0).reshape(TILE_ROWS, BUCKETS)
 
 
 @cache
-def _turns(count: int) -> list[float]:
-    found: list[float] = _signs(count, seed=1).tolist()
+def _turns(count: int) -> list[int]:
+    found: list[int] = _signs(count, seed=1).tolist()
     return found
 
 
-def _signs(count: int, seed: int) -> NDArray[np.float64]:
-    return np.random.default_rng(seed).integers(0, 2, count).astype(np.float64) * 2 - 1
+def _signs(count: int, seed: int) -> NDArray[np.int8]:
+    return np.random.default_rng(seed).integers(0, 2, count, dtype=np.int8) * np.int8(2) - np.int8(1)

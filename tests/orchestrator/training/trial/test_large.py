@@ -19,7 +19,7 @@ from gradmux.orchestrator.training.trial.outcome import Outcome, find_outcome
 from gradmux.orchestrator.training.trial.playing import RowsOf, play
 from gradmux.orchestrator.training.trial.sketch import BUCKETS, sketch
 from gradmux.orchestrator.training.trial.waiting import on_disk
-from gradmux.orchestrator.training.trying import try_evaluation, try_training
+from gradmux.orchestrator.training.trying import rehearse, try_evaluation, try_training
 from tests.orchestrator.training.bench import make_dataset
 from tests.orchestrator.training.trial import models
 
@@ -175,3 +175,35 @@ def test_a_snapshot_on_disk_is_the_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "snapshot"
     path.write_bytes(b"".join(flat.to_view(each.reshape(-1)) for each in flat.pieces(module)))
     assert torch.equal(flat.from_file(str(path), "float32").view(torch.int32), flat.snapshot(module).view(torch.int32))
+
+
+class WritesGradients(torch.optim.SGD):
+    """Halves gradients in place before it steps."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(0.5)
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop, WritesGradients])
+def test_any_optimizer_is_rehearsed_with_a_large_model(optimizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playing, "LARGE_BYTES", 0)
+    trained = prepare(ModelPlan("net", models.Plain, optimizer=optimizer, optimizer_args={"lr": 0.1}))
+    before = flat.snapshot(trained.module)
+    rehearse(trained, 1)
+    assert not torch.equal(flat.snapshot(trained.module), before), "a step was made"
+
+
+def test_what_an_optimizer_refuses_is_told_of_a_large_model_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playing, "LARGE_BYTES", 0)
+
+    class Failing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            raise RuntimeError("no step today")
+
+    trained = prepare(ModelPlan("net", models.Plain, optimizer=Failing, optimizer_args={"lr": 0.1}))
+    with pytest.raises(ConfigError, match="cannot do step 0: RuntimeError: no step today"):
+        rehearse(trained, 1)
