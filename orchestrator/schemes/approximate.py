@@ -23,7 +23,7 @@ from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.codes import FractionalCode
 from gradmux.orchestrator.schemes.codes.fractional import FractionalWord
 from gradmux.orchestrator.schemes.constraints import require_tolerance
-from gradmux.orchestrator.schemes.estimating import NORMALISE, self_normalised, shares_of
+from gradmux.orchestrator.schemes.estimating import NORMALISE, StoppedFacts, self_normalised, shares_of
 from gradmux.orchestrator.schemes.scheme import (
     Context,
     Decoding,
@@ -142,4 +142,5 @@ INFO = SchemeInfo(
     example="n = 4, s = 1, r = 2: both answers come from group 0; p = 1/6, so g ~ 6/5 g_0.",
     grid=grid,
     sample=Sample(4, {"s": 1, "r": 2}, late={0: (1, 3), 1: (0, 2)}),
+    facts=StoppedFacts(coded=True),
 )

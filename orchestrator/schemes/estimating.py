@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from gradmux.orchestrator.schemes.facts import BoolArray, CodedFacts, IntArray, Sets
 from gradmux.orchestrator.schemes.scheme import Parameter, Params
 
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -27,3 +30,19 @@ def shares_of(workers: int) -> list[int]:
 def self_normalised(params: Params) -> bool:
     """Is it to be divided by what was decoded?"""
     return params["normalise"] == DECODED
+
+
+class StoppedFacts(CodedFacts):
+    """An (n, s) code, or none, whose rounds end with the `responses`-th answer at the latest."""
+
+    def __init__(self, *, coded: bool) -> None:
+        self._coded = coded
+
+    def fits(self, sets: Sets) -> BoolArray:
+        """1 <= responses <= n too."""
+        answers = sets.ints("responses")
+        return super().fits(sets) & np.logical_and(answers >= 1, answers <= sets.workers)
+
+    def tolerance(self, sets: Sets) -> IntArray:
+        """s, without an estimate; 0 without a code."""
+        return super().tolerance(sets) if self._coded else np.zeros(sets.size, dtype=np.int64)

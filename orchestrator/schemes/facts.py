@@ -7,7 +7,7 @@ Pure. Read next: `multiplexed.py`, whose facts differ from these in everything.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,19 +84,23 @@ class CodedFacts(Facts):
         return sets.ints("stragglers")
 
 
-def group_count(workers: int, tolerance: Whole) -> Whole:
+@overload
+def group_count(workers: int, tolerance: int) -> int: ...
+@overload
+def group_count(workers: int | IntArray, tolerance: IntArray) -> IntArray: ...
+def group_count(workers: int | IntArray, tolerance: int | IntArray) -> int | IntArray:
     """G, groups of a fractional code: n // (s+1)."""
     return workers // (tolerance + 1)
 
 
-def code_chunks(code: str | None, workers: int, tolerance: IntArray) -> IntArray:
+def code_chunks(code: str | None, workers: int | IntArray, tolerance: IntArray) -> IntArray:
     """(P,) chunks of (n, s) codes; `code`: None is fractional."""
     if code in (None, FRACTIONAL):
         return group_count(workers, tolerance)
     return np.full(tolerance.size, workers)
 
 
-def code_load(code: str | None, workers: int, tolerance: IntArray) -> FloatArray:
+def code_load(code: str | None, workers: int | IntArray, tolerance: IntArray) -> FloatArray:
     """(P,) fraction of what (n, s) codes encode that one worker processes."""
     if code in (None, FRACTIONAL):
         return 1.0 / group_count(workers, tolerance)

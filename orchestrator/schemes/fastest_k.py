@@ -14,8 +14,7 @@ import math
 
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.codes import Codeword, FractionalCode
-from gradmux.orchestrator.schemes.estimating import NORMALISE, self_normalised, shares_of
-from gradmux.orchestrator.schemes.facts import Facts
+from gradmux.orchestrator.schemes.estimating import NORMALISE, StoppedFacts, self_normalised, shares_of
 from gradmux.orchestrator.schemes.scheme import (
     Context,
     Decoding,
@@ -109,5 +108,5 @@ INFO = SchemeInfo(
     example="n = 4, k = 3: workers 0, 1 and 3 answer first, g ~ 4/3 (g_0 + g_1 + g_3).",
     grid=grid,
     sample=Sample(4, {"k": 3}, late={0: (2,), 1: (0,)}),
-    facts=Facts(),
+    facts=StoppedFacts(coded=False),
 )

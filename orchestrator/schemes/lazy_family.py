@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.codes import CODES
 from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.facts import BoolArray, Facts, FloatArray, IntArray, Sets, code_chunks, code_load
 from gradmux.orchestrator.schemes.lazy import Lazy, Trigger
 from gradmux.orchestrator.schemes.lazy_job import Shards
 from gradmux.orchestrator.schemes.scheme import Context, Parameter, Params, Sample, Scheme, SchemeInfo
@@ -81,13 +84,78 @@ def build_coded(params: Params, context: Context) -> Scheme:
             f"lagc: groups = {groups} does not fit {context.workers} workers: use 1 <= groups <= {context.workers}"
         )
     smallest = context.workers // groups
-    if not 0 <= stragglers < smallest:
+    if stragglers < 0:
+        raise ConfigError(f"lagc: s (stragglers) = {stragglers} must be at least 0; use s <= {smallest - 1}")
+    if stragglers >= smallest:
         raise ConfigError(
             f"lagc: s (stragglers) = {stragglers} does not fit groups of {smallest} workers: use s <= {smallest - 1}, "
             f"or at most {context.workers // (stragglers + 1)} groups"
         )
     shards = Shards(context.workers, groups, stragglers, code, context.seed)
     return Lazy("lagc", shards, stragglers, _trigger("lagc", params, context, shards, by_worker=False), context)
+
+
+class LazyFacts(Facts):
+    """One shard at each worker, if all are asked."""
+
+    def __init__(self, *, computed: int = 1) -> None:
+        """`computed`: how often, at other weights each time, a worker computes its shard for one job."""
+        self._computed = computed
+
+    def fits(self, sets: Sets) -> BoolArray:
+        """D >= 1 too; alpha, xi and L are no matter of whole numbers, and change no fact."""
+        return super().fits(sets) & (sets.ints("history") >= 1)
+
+    def task_load(self, sets: Sets) -> FloatArray:
+        """1/n, as often as it is computed."""
+        return self._computed * super().task_load(sets)
+
+
+class GroupedFacts(LazyFacts):
+    """n // (s+1) shards, each at a group of workers."""
+
+    def tolerance(self, sets: Sets) -> IntArray:
+        """s."""
+        return sets.ints("stragglers")
+
+
+class InnerCodeFacts(LazyFacts):
+    """G shards, each under an (n_q, s) code of its own group; groups differ by one worker at most."""
+
+    def fits(self, sets: Sets) -> BoolArray:
+        """1 <= G <= n, 0 <= s < n // G."""
+        groups, stragglers = sets.ints("groups"), sets.ints("stragglers")
+        found: BoolArray = (groups >= 1) & (groups <= sets.workers) & (sets.ints("history") >= 1)
+        return found & (stragglers >= 0) & (stragglers < self._smallest(sets))
+
+    def tolerance(self, sets: Sets) -> IntArray:
+        """s, in each group."""
+        return sets.ints("stragglers")
+
+    def chunks(self, sets: Sets) -> IntArray:
+        """Of the smallest group's shard."""
+        return self._chunks_of(sets, self._smallest(sets))
+
+    def parts(self, sets: Sets) -> IntArray:
+        """Of all groups' shards."""
+        smallest, groups = self._smallest(sets), sets.ints("groups")
+        larger = sets.workers - groups * smallest
+        return (groups - larger) * self.chunks(sets) + larger * self._chunks_of(sets, smallest + 1)
+
+    def task_load(self, sets: Sets) -> FloatArray:
+        """A row of the smallest group's code, which is the largest."""
+        smallest, s = self._smallest(sets), sets.ints("stragglers")
+        row = np.where(s == smallest - 1, 1.0, code_load(sets.code, smallest, s))
+        return row / sets.ints("groups")
+
+    def _smallest(self, sets: Sets) -> IntArray:
+        """(P,) workers of the smallest group."""
+        return sets.workers // np.maximum(sets.ints("groups"), 1)
+
+    def _chunks_of(self, sets: Sets, workers: IntArray) -> IntArray:
+        """(P,) of one group's shard: 1 where all of its workers but one may straggle."""
+        s = sets.ints("stragglers")
+        return np.where(s == workers - 1, 1, code_chunks(sets.code, workers, s))
 
 
 ALPHA = Parameter("alpha", "alpha", float, 0.0, "step size; 0: the learning rate of plain SGD, each model's own")
@@ -116,6 +184,7 @@ LAG_WK = SchemeInfo(
     source=LAG + ", trigger (8a)",
     example="Two shards; the second's gradient moves by 0.1 in norm while RHS = 0.04: 0.01 <= 0.04, it is not sent.",
     sample=Sample(3, {"D": 1, "xi": 1.0}, rounds=3, unchanged={1: (1, 2), 2: (1,)}),
+    facts=LazyFacts(computed=2),
 )
 LAG_PS = SchemeInfo(
     name="lag-ps",
@@ -131,6 +200,7 @@ LAG_PS = SchemeInfo(
     source=LAG + ", trigger (8b)",
     example="L = 1, a shard last sent at distance 0.2, RHS = 0.09: 0.04 <= 0.09, it is not asked.",
     sample=Sample(3, {"D": 1, "xi": 1.0}, rounds=4),
+    facts=LazyFacts(),
 )
 G_LAG = SchemeInfo(
     name="g-lag",
@@ -146,6 +216,7 @@ G_LAG = SchemeInfo(
     source=LAG + "; Zhang, Simeone 2019 (arXiv 1905.09148), grouping",
     example="n = 4, s = 1: shards at {0, 1} and {2, 3}; only the first has drifted: workers 0 and 1 are invoked.",
     sample=Sample(4, {"s": 1, "D": 1, "xi": 1.0}, rounds=3, late={1: (1,), 2: (0,)}),
+    facts=GroupedFacts(),
 )
 LAGC = SchemeInfo(
     name="lagc",
@@ -161,5 +232,6 @@ LAGC = SchemeInfo(
     source="Zhang, Simeone 2019 (arXiv 1905.09148), LAGC, the stateless form",
     example="n = 6, G = 2, s = 1: each group of 3 decodes its shard from any 2 answers, if it was asked.",
     sample=Sample(6, {"G": 2, "s": 1, "D": 1, "xi": 1.0}, rounds=3, late={0: (1,), 2: (0,)}),
+    facts=InnerCodeFacts(),
 )
 INFOS = (LAG_PS, LAG_WK, G_LAG, LAGC)

@@ -19,6 +19,7 @@ import numpy as np
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.schemes.codes import CODES, Code, Codeword, make_code
 from gradmux.orchestrator.schemes.constraints import require_tolerance
+from gradmux.orchestrator.schemes.facts import CodedFacts, FloatArray, IntArray, Sets
 from gradmux.orchestrator.schemes.scheme import (
     Assignment,
     BoolArray,
@@ -166,6 +167,23 @@ def build(params: Params, context: Context) -> Scheme:
     return PartialStragglers(private, make_code(kind, context.workers, stragglers, context.seed), context)
 
 
+class PartialFacts(CodedFacts):
+    """m private chunks at each worker, and one row of the code."""
+
+    def fits(self, sets: Sets) -> BoolArray:
+        """m >= 0, 0 <= s < n."""
+        return super().fits(sets) & (sets.ints("private") >= 0)
+
+    def parts(self, sets: Sets) -> IntArray:
+        """m n private chunks, and those of the code."""
+        return sets.workers * sets.ints("private") + self.chunks(sets)
+
+    def task_load(self, sets: Sets) -> FloatArray:
+        """Of both messages: m of (m+1) n parts, and a row of the code over the last of m + 1 shares of the batch."""
+        private = sets.ints("private")
+        return (private / sets.workers + super().task_load(sets)) / (private + 1)
+
+
 INFO = SchemeInfo(
     name="gc-partial",
     title="Gradient coding for partial stragglers: an uncoded message first, a coded one after it",
@@ -187,4 +205,5 @@ INFO = SchemeInfo(
         "g = g_0 + g_1 + g_2 + a_0 y_0 + a_1 y_1."
     ),
     sample=Sample(3, {"m": 1, "s": 1, "code": "cyclic"}, late={0: (2,)}),
+    facts=PartialFacts(),
 )
