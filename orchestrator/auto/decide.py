@@ -18,7 +18,7 @@ from gradmux.orchestrator.auto.choice import AutoJob, Choice, plain
 from gradmux.orchestrator.auto.measured import pooled
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.errors import TaskFailed
-from gradmux.orchestrator.evaluate import grids
+from gradmux.orchestrator.evaluate.worth_trying import steps
 from gradmux.orchestrator.schemes.worth import Worth
 from gradmux.orchestrator.tune.fitting import FITS, bill_of, play_fitting
 from gradmux.orchestrator.tune.material import Material, prepare
@@ -167,7 +167,7 @@ def _options(job: AutoJob, now: Situation) -> TuneOptions:
 def _numbers(job: AutoJob) -> tuple[int, ...]:
     """The n worth trying: all sizes in steps, and even shares of the concurrency."""
     shares = {job.concurrency // parts for parts in range(1, 2 * job.models + 1)}
-    sizes = {*grids.steps(job.workers, STEP), *shares, job.workers}
+    sizes = {*steps(job.workers, STEP), *shares, job.workers}
     return tuple(sorted(size for size in sizes if 1 <= size <= job.workers))
 
 

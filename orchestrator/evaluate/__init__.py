@@ -1,7 +1,8 @@
 """Thousands of parameter sets over one delay profile, in vectorised numpy: a second implementation, for speed alone.
 
-    setting.py         what they are evaluated against;  batch.py: what is evaluated;  grids.py: batches worth trying
-    evaluator.py       one call for all schemes, and what is covered
+    setting.py         what they are evaluated against;  batch.py: what is evaluated
+    grids.py           batches worth trying;  worth_trying.py: their parameter sets, by scheme
+    evaluator.py       one call for all schemes;  families.py: which schemes, and what is covered of them
     chance.py          everything random, drawn as the loop draws it;  draws.py: each round's delays and groups
     cover.py           when codes decode;  answers.py: the same with repeats, in absolute time
     timeline.py, in_flight.py, played.py   rounds behind each other under concurrency and in-flight cap

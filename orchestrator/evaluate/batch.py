@@ -95,7 +95,12 @@ class Batch:
     @property
     def facts(self) -> Facts:
         """What the scheme's own file says of it. Raises: ConfigError when it says nothing."""
-        facts = get(self.scheme).facts
-        if facts is None:
-            raise ConfigError(f"{self.scheme} says nothing of its loads beforehand: use simulate")
-        return facts
+        return facts_of(self.scheme)
+
+
+def facts_of(scheme: str) -> Facts:
+    """What the scheme's own file says of it. Raises: ConfigError when it says nothing."""
+    facts = get(scheme).facts
+    if facts is None:
+        raise ConfigError(f"{scheme} says nothing of its loads beforehand: use simulate")
+    return facts

@@ -5,24 +5,22 @@ both; `sr-sgc` under both, under the mu rule with `harvest_late = false`; `backu
 `stretch` (without backups), to which the wait policy does not matter. With concurrency and in-flight cap, late answers,
 loads fixed or by assignment, delays that grow with the load by a slope or in proportion (`m-sgc` under the mu rule by a
 slope only), calls that fail (but not under `backup`, nor with proportion), and any number of workers up to the
-profile's. All else is `simulate.simulate`'s. Read next: `grids.py`.
+profile's. All else is `simulate.simulate`'s. Read next: `families.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.evaluate import backup, multiplexed, one_round, pipeline, repeat, stretch
 from gradmux.orchestrator.evaluate.batch import Batch
 from gradmux.orchestrator.evaluate.bits import IntArray, words_for
 from gradmux.orchestrator.evaluate.chance import Chance
 from gradmux.orchestrator.evaluate.draws import Draws
+from gradmux.orchestrator.evaluate.families import FAMILIES, Play, Together, one_load, play_of, uncovered
 from gradmux.orchestrator.evaluate.played import Played
-from gradmux.orchestrator.evaluate.published import multiplexed_mu, repeat_mu
 from gradmux.orchestrator.evaluate.setting import Setting
 from gradmux.orchestrator.policies import Mu
 
@@ -30,34 +28,6 @@ CELLS = 1 << 20
 """numbers in one working array, about: columns are played in chunks, so that memory stays bounded and in cache"""
 TABLE_CELLS = 4 * CELLS
 """delays that are kept in order of arrival, for all n"""
-
-
-class Family(Protocol):
-    """Plays a batch of one kind of scheme."""
-
-    def __call__(self, batch: Batch, setting: Setting, draws: Draws, *, detail: bool) -> Played: ...
-
-
-EARLIEST: dict[str, Family] = {
-    "uncoded": one_round.play,
-    "gc": one_round.play,
-    "sr-sgc": repeat.play,
-    "m-sgc": multiplexed.play,
-    "backup": backup.play,
-    "pipeline": pipeline.play,
-    "stretch": stretch.play,
-}
-BY_MU: dict[str, Family] = {
-    "uncoded": one_round.play,
-    "gc": one_round.play,
-    "sr-sgc": repeat_mu.play,
-    "m-sgc": multiplexed_mu.play,
-    "pipeline": pipeline.play,
-    "stretch": stretch.play,
-}
-"""by scheme; an overlapping scheme has no rounds to close, so that the wait policy does not matter to it"""
-SEVERAL_LOADS = ("m-sgc", "stretch")
-"""schemes whose rounds differ in what a worker has to do, at the ends of a run at least"""
 
 
 class Evaluator:
@@ -83,26 +53,30 @@ class Evaluator:
 
     def play_all(self, batches: Sequence[Batch], *, detail: bool = False) -> list[Played]:
         """Several batches, in their order; those of `pipeline` many at once, which is faster."""
-        overlapping = [place for place, batch in enumerate(batches) if batch.scheme == "pipeline" and batch.size]
         found: dict[int, Played] = {}
-        for places in self._together(batches, overlapping):
-            parts = [(batches[place], self._ready(batches[place])) for place in places]
-            played = pipeline.play_all(parts, self._setting_for(parts[0][0]), detail=detail)
-            found |= {
-                place: self._in_its_time(batches[place], each) for place, each in zip(places, played, strict=True)
-            }
+        for scheme, family in FAMILIES.items():
+            if family.together is not None:
+                places = [place for place, batch in enumerate(batches) if batch.scheme == scheme and batch.size]
+                found |= self._play_together(family.together, batches, places, detail)
         return [found[i] if i in found else self.play(batch, detail=detail) for i, batch in enumerate(batches)]
 
-    def _one_load(self, batch: Batch) -> bool:
-        """Do all invocations of a column have the same load, so that a run is as many times slower as they are?"""
-        return batch.loads is not None or batch.scheme not in SEVERAL_LOADS
+    def _play_together(
+        self, together: Together, batches: Sequence[Batch], places: Sequence[int], detail: bool
+    ) -> dict[int, Played]:
+        """Place -> how the batch there did, of these places."""
+        found: dict[int, Played] = {}
+        for group in self._together(batches, places):
+            parts = [(batches[place], self._ready(batches[place])) for place in group]
+            played = together(parts, self._setting_for(parts[0][0]), detail=detail)
+            found |= {place: self._in_its_time(batches[place], each) for place, each in zip(group, played, strict=True)}
+        return found
 
     def _setting_for(self, batch: Batch) -> Setting:
-        scales = self.setting.load.scales and self._one_load(batch)
+        scales = self.setting.load.scales and one_load(batch)
         return self.setting.unscaled() if scales else self.setting
 
     def _in_its_time(self, batch: Batch, played: Played) -> Played:
-        if self.setting.load.scales and self._one_load(batch):
+        if self.setting.load.scales and one_load(batch):
             played = played.times(self.setting.factor(batch.task_load()))
         return played.with_stops()
 
@@ -121,30 +95,23 @@ class Evaluator:
         self._family(batch)
         return self._draws_for(batch, np.arange(batch.size))
 
-    def _family(self, batch: Batch) -> Family:
-        by_mu = isinstance(self.setting.wait, Mu)
-        families = BY_MU if by_mu else EARLIEST
-        if batch.scheme not in families:
-            known = ", ".join(families)
+    def _family(self, batch: Batch) -> Play:
+        by_mu, limits = isinstance(self.setting.wait, Mu), self.setting.limits
+        play = play_of(batch.scheme, by_mu=by_mu)
+        if play is None:
+            known = ", ".join(name for name in FAMILIES if play_of(name, by_mu=by_mu) is not None)
             raise ConfigError(f"{batch.scheme} is not evaluated with this wait policy (only {known}): use simulate")
-        limits = self.setting.limits
         if limits.concurrency is not None and limits.concurrency < batch.workers:
             raise ConfigError(
                 f"{batch.scheme} invokes {batch.workers} workers a round, but concurrency is {limits.concurrency}"
             )
         if limits.invoke_idle and batch.loads is None:
             raise ConfigError("invoke_idle is evaluated with fixed loads only: give loads")
-        if batch.scheme == "sr-sgc" and by_mu and limits.harvest_late:
-            raise ConfigError("sr-sgc under the mu rule is evaluated with harvest_late = false only: use simulate")
-        if batch.scheme == "m-sgc" and by_mu and self.setting.load.scales and batch.loads is None:
-            raise ConfigError(
-                "m-sgc under the mu rule is not evaluated where delays grow in proportion to the load: use simulate"
-            )
-        if batch.scheme == "backup" and np.isinf(self.setting.delays_s).any():
-            raise ConfigError("backup is not evaluated where calls fail: use simulate")
-        if batch.scheme == "m-sgc" and (batch.ints("max_stragglers") >= batch.workers).any() and not limits.invoke_idle:
-            raise ConfigError("m-sgc with lambda = n leaves workers idle and is not evaluated: use simulate")
-        return families[batch.scheme]
+        if reason := uncovered(batch.scheme, self.setting, fixed_loads=batch.loads is not None):
+            raise ConfigError(reason)
+        if (batch.chunks() == 0).any() and not limits.invoke_idle:
+            raise ConfigError(f"{batch.scheme} with lambda = n leaves workers idle and is not evaluated: use simulate")
+        return play
 
     def _draws_for(self, batch: Batch, columns: IntArray) -> Draws:
         rounds = self.setting.jobs + int(batch.delay()[columns].max())
@@ -169,8 +136,8 @@ class Evaluator:
         if "window" in batch.values:
             window, burst, most = (batch.ints(name) for name in ("window", "burst", "max_stragglers"))
             columns = np.lexsort((most, burst, window)) if by_mu else np.lexsort((most, window, burst))
-            alike = (burst,) if batch.scheme == "sr-sgc" else (burst, window)
             if not by_mu:
+                alike = [batch.ints(name) for name in FAMILIES[batch.scheme].alike]
                 edges[1:] = np.any([np.diff(values[columns]) != 0 for values in alike], axis=0)
         size = CELLS // (16 * words_for(batch.workers)) if by_mu else CELLS // batch.workers
         for run in np.split(columns, np.flatnonzero(edges)):

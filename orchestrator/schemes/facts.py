@@ -46,6 +46,11 @@ class Sets(Protocol):
 class Facts:
     """Uncoded, T = 0, one task in each round. A scheme overrides what is different with it."""
 
+    even = True
+    """do all invocations of a run have the same load, but for passes?"""
+    overlapping = False
+    """do several jobs share the concurrency, each with its own n workers, so that no round waits for another?"""
+
     def fits(self, sets: Sets) -> BoolArray:
         """(P,) do the parameters fit together? What `build` refuses does not."""
         tolerance = self.tolerance(sets)

@@ -121,7 +121,9 @@ def build(params: Params, context: Context) -> Scheme:
 
 
 class MultiplexedFacts(Facts):
-    """D1 uncoded, D2 under (n, lambda) codes; no D2 with lambda = n."""
+    """D1 uncoded, D2 under (n, lambda) codes; no D2 with lambda = n. The first and the last rounds serve fewer jobs."""
+
+    even = False
 
     def fits(self, sets: Sets) -> BoolArray:
         """1 <= B <= W - 1, 0 <= lambda <= n."""

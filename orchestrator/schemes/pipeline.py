@@ -44,6 +44,12 @@ class Pipeline(OverlappingScheme[CodedJob], OneRoundScheme):
         return choose_model(self.name, name, per_round, per_round)
 
 
+class PipelineFacts(CodedFacts):
+    """As `gc`, but for the rounds, which overlap."""
+
+    overlapping = True
+
+
 def build(params: Params, context: Context) -> Scheme:
     """Raises: ConfigError when s does not fit n."""
     workers, stragglers = int(params["per_job"]), int(params["stragglers"])
@@ -74,5 +80,5 @@ INFO = SchemeInfo(
         "starts with its second at 1.2 s, since 4 are in flight then; job 1 goes on meanwhile."
     ),
     sample=Sample(3, {"n": 3, "s": 2}, late={0: (1, 2)}, models=2, concurrency=7),
-    facts=CodedFacts(),
+    facts=PipelineFacts(),
 )

@@ -115,7 +115,10 @@ def build(params: Params, context: Context) -> Scheme:
 
 
 class StretchFacts(Facts):
-    """Copies of whole batches, several of them in a row."""
+    """Copies of whole batches, several of them in a row; the last of a model may be fewer."""
+
+    even = False
+    overlapping = True
 
     def tolerance(self, sets: Sets) -> IntArray:
         """All copies but one."""

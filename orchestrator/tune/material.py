@@ -14,6 +14,7 @@ from gradmux.orchestrator.delays.doubts import FEW_ROUNDS, NO_SLOPE, failed_shar
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Chance
 from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.families import LATE_LEFT_OUT
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
 from gradmux.orchestrator.policies import usual_concurrency
 from gradmux.orchestrator.schemes.scheme import FloatArray
@@ -69,13 +70,17 @@ def prepare(profile: DelayProfile, options: TuneOptions) -> Material:
     slope_s = profile.slope_s if options.slope_s is None else options.slope_s
     if slope_s is None:
         warnings.append(NO_SLOPE)
-    if options.by_mu and options.closing.harvest_late and "sr-sgc" in options.schemes:
-        warnings.append("under the mu rule sr-sgc is evaluated as if late answers did not count (harvest_late = false)")
+    if options.by_mu and options.closing.harvest_late:
+        warnings += [_without_late(scheme) for scheme in LATE_LEFT_OUT if scheme in options.schemes]
     if profile.rounds < FEW_ROUNDS:
         warnings.append(few_rounds(profile.rounds))
     load = LoadModel.of(profile, options.slope_s, options.base_load)
     allowed, chance = _concurrency(profile.workers, options), Chance(profile.workers, options.seed)
     return Material(profile.delays_s, load, allowed, chance, tuple(warnings), profile.failures(options.timeout_s))
+
+
+def _without_late(scheme: str) -> str:
+    return f"under the mu rule {scheme} is evaluated as if late answers did not count (harvest_late = false)"
 
 
 def _concurrency(columns: int, options: TuneOptions) -> int:

@@ -11,16 +11,17 @@ from typing import Literal
 
 from gradmux.orchestrator.closing import TIMEOUT_S, Closing
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.evaluate.families import FAMILIES
 from gradmux.orchestrator.policies import Limits, limits_of
 from gradmux.orchestrator.prices import PRICES, Prices
+from gradmux.orchestrator.schemes import pipeline_auto
 from gradmux.orchestrator.schemes.registry import get
 from gradmux.orchestrator.schemes.worth import HOUR_USD, Amount, value
 
-FITTING = "pipeline-auto"
+FITTING = pipeline_auto.INFO.name
 """the scheme that fits itself to the delays: played by the loop, not evaluated"""
-SCHEMES = ("uncoded", "gc", "sr-sgc", "m-sgc", "backup", "pipeline", "stretch", FITTING)
+SCHEMES = (*FAMILIES, FITTING)
 """what is tried where nothing is named: exact schemes; others are played by the loop where they are named"""
-EVALUATED = tuple(name for name in SCHEMES if name != FITTING)
 Objective = Literal["time", "cost", "worth"]
 """V = inf, V = 0, and what lies between"""
 

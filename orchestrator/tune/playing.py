@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradmux.orchestrator.errors import ConfigError, TaskFailed
+from gradmux.orchestrator.evaluate.families import FAMILIES, Grid
+from gradmux.orchestrator.evaluate.worth_trying import Bounds
 from gradmux.orchestrator.policies import wait_policy
 from gradmux.orchestrator.schemes.codes.code import noise_warning
 from gradmux.orchestrator.schemes.registry import build_scheme
@@ -35,8 +37,6 @@ PATIENCE_S = 30.0
 """after which no more is played"""
 FIRST = 5
 """jobs of each model that are played to see how much the chosen code amplifies rounding"""
-IDLE = "m-sgc"
-"""with lambda = n its workers have idle rounds, which the evaluator does not cover"""
 TOLERANCE = 1e-9
 
 
@@ -62,8 +62,10 @@ def candidates(material: Material, options: TuneOptions) -> tuple[list[Candidate
     for scheme in options.schemes:
         if scheme != FITTING and not evaluated(scheme, material, options):
             by_scheme[scheme] = sampled(scheme, _workers(material, options), options)
-        elif scheme == IDLE:
-            by_scheme[scheme] = _idle(_workers(material, options), options)
+        elif scheme != FITTING and (beyond := FAMILIES[scheme].beyond) is not None:
+            by_scheme[scheme] = [
+                each for workers in _workers(material, options) for each in _beyond(beyond, scheme, workers, options)
+            ]
     most = max(1, MOST_CALLS // options.jobs)
     found, told = [], []
     for scheme, every in by_scheme.items():
@@ -88,10 +90,10 @@ def _workers(material: Material, options: TuneOptions) -> list[int]:
     return sorted({n for n in options.workers or (most, -(-most // 2)) if n <= most})
 
 
-def _idle(workers: list[int], options: TuneOptions) -> list[Candidate]:
-    delay = options.models - 1
-    windows = [(b, w) for w in range(2, delay + 2) for b in range(1, w) if w - 2 + b <= delay]
-    return [Candidate(IDLE, {"burst": b, "window": w, "max_stragglers": n}, n) for n in workers for b, w in windows]
+def _beyond(grid: Grid, scheme: str, workers: int, options: TuneOptions) -> list[Candidate]:
+    """Parameter sets of an evaluated scheme that only the loop can play."""
+    batch = grid(Bounds(scheme, workers, options.models - 1, options.max_load or workers))
+    return [Candidate(scheme, batch.params(column), workers) for column in range(batch.size)]
 
 
 def play(found: list[Candidate], material: Material, options: TuneOptions) -> PlayedByLoop:

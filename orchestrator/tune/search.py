@@ -11,16 +11,18 @@ import numpy as np
 
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.evaluate import Batch, Evaluator, Played, Setting, grids
+from gradmux.orchestrator.evaluate.batch import facts_of
 from gradmux.orchestrator.evaluate.bits import IntArray
+from gradmux.orchestrator.evaluate.families import FAMILIES, play_of, uncovered
+from gradmux.orchestrator.evaluate.worth_trying import steps
 from gradmux.orchestrator.policies import wait_policy
+from gradmux.orchestrator.schemes.pipeline import INFO as PIPELINE
+from gradmux.orchestrator.schemes.registry import get
 from gradmux.orchestrator.schemes.scheme import FloatArray
 from gradmux.orchestrator.tune.material import Material
 from gradmux.orchestrator.tune.money import cost_usd
-from gradmux.orchestrator.tune.options import EVALUATED, TuneOptions
+from gradmux.orchestrator.tune.options import TuneOptions
 
-STEPS = {"pipeline": 0.125, "sr-sgc": 1.0, "m-sgc": 1.0}
-"""n grows by this share at most; the sequential schemes, which take longest to evaluate, double it"""
-OTHER_STEPS = 0.5
 MOST_COPIES = 6
 """of a stretch: each is the work of a whole machine"""
 
@@ -51,7 +53,11 @@ def _tried(batch: Batch, played: Played, options: TuneOptions) -> Tried:
 
 def evaluator(material: Material, options: TuneOptions) -> Evaluator:
     """The evaluator for these delays."""
-    setting = Setting(
+    return Evaluator(_setting(material, options), material.chance)
+
+
+def _setting(material: Material, options: TuneOptions) -> Setting:
+    return Setting(
         delays_s=material.delays_s,
         jobs=options.jobs,
         models=options.models,
@@ -61,14 +67,11 @@ def evaluator(material: Material, options: TuneOptions) -> Evaluator:
         failures=material.failures,
         seed=options.seed,
     )
-    return Evaluator(setting, material.chance)
 
 
 def evaluated(scheme: str, material: Material, options: TuneOptions) -> bool:
-    """Is a scheme the evaluator's to play on these delays, and not the loop's? `Evaluator` says what it covers."""
-    if scheme == "m-sgc" and options.by_mu and material.load.scales:
-        return False
-    return scheme in EVALUATED and not material.looped and not (scheme == "backup" and material.failing)
+    """Is a scheme the evaluator's to play on these delays, and not the loop's?"""
+    return scheme in FAMILIES and not material.looped and not uncovered(scheme, _setting(material, options))
 
 
 def batches(material: Material, options: TuneOptions) -> list[Batch]:
@@ -77,7 +80,7 @@ def batches(material: Material, options: TuneOptions) -> list[Batch]:
     found = [
         batch
         for scheme in options.schemes
-        if evaluated(scheme, material, options) and not (by_mu and scheme == "backup")
+        if evaluated(scheme, material, options) and play_of(scheme, by_mu=by_mu)
         for workers in workers_for(scheme, material, options)
         for batch in grids.for_tuning(
             scheme,
@@ -100,7 +103,7 @@ def independent(material: Material, options: TuneOptions) -> Batch | None:
     if workers < 1:
         return None
     values = {"per_job": np.array([workers]), "stragglers": np.array([0])}
-    return Batch("pipeline", workers, values, 1, passes=options.passes)
+    return Batch(PIPELINE.name, workers, values, 1, passes=options.passes)
 
 
 def workers_for(scheme: str, material: Material, options: TuneOptions) -> list[int]:
@@ -108,11 +111,11 @@ def workers_for(scheme: str, material: Material, options: TuneOptions) -> list[i
     if options.workers is not None:
         return sorted(set(options.workers))
     most = min(material.concurrency, material.columns)
-    if scheme == "stretch":
+    if get(scheme).stretches:
         bounds = (MOST_COPIES, most, options.max_load or MOST_COPIES)
         return list(range(1, int(min(bounds)) + 1))
-    found = {*grids.steps(most, STEPS.get(scheme, OTHER_STEPS)), most, min(most, options.passes or most)}
-    if scheme == "pipeline":
+    found = {*steps(most, FAMILIES[scheme].step), most, min(most, options.passes or most)}
+    if facts_of(scheme).overlapping:
         shares = (material.concurrency // jobs for jobs in range(1, 2 * options.models + 1))
         found |= {share for share in shares if 1 <= share <= most}
     return sorted(found)
