@@ -159,6 +159,7 @@ def down(home: Path) -> bool:
     with contextlib.suppress(ProcessLookupError), process_handle(running.pid) as handle:
         if start_time(running.pid) == running.started.processes["server"][1]:
             signal.pidfd_send_signal(handle, signal.SIGTERM)
+            signal.pidfd_send_signal(handle, signal.SIGCONT)  # should it be stopped
             if not ended_within(handle, STOP_S):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
                 ended_within(handle, STOP_S)

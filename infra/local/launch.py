@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,7 @@ def stop_server(server: subprocess.Popen[bytes]) -> None:
     assert server.stdin is not None
     assert server.stdout is not None
     server.terminate()
+    server.send_signal(signal.SIGCONT)  # should it be stopped
     with contextlib.suppress(BrokenPipeError):
         server.stdin.close()
     try:

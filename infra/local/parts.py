@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -143,9 +144,13 @@ def wait_until_ready(parts: Parts) -> None:
 
 
 def end(process: subprocess.Popen[bytes], at_once: bool = False) -> None:
-    """Ends a child and buries it; what it started dies with it (see `die_with_parent`)."""
+    """Ends a child and buries it; what it started dies with it (see `die_with_parent`).
+
+    One that is stopped is continued: it has its order to leave, and would not hear it.
+    """
     if at_once:
         process.kill()
+    process.send_signal(signal.SIGCONT)
     try:
         process.wait(STOP_S)
     except subprocess.TimeoutExpired:

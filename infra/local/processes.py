@@ -1,6 +1,6 @@
 """Starting processes that never outlive us and can never reach AWS, and telling a process from another with its pid.
 
-Linux only. Knows nothing of Lambda. Used by `server.py`, `zygote.py`, `emulator.py` and `detached.py`.
+Linux only. Knows nothing of Lambda. Used by `server.py`, `zygote.py`, `parts.py`, `launch.py` and `detached.py`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,16 @@ def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
     prctl(PR_SET_PDEATHSIG, int(signal_number))
     if os.getppid() != parent:
         os._exit(1)
+
+
+def wake_at_end_of(parent: int) -> bool:
+    """Makes the kernel continue this process when `parent` (its pid) ends, should it be stopped then; False: it has.
+
+    For those that clean up after their parent: one that is stopped would not notice, and stay for ever. The signal does
+    nothing to a process that runs, so it does not matter that each thread of the parent may send it when it ends.
+    """
+    prctl(PR_SET_PDEATHSIG, int(signal.SIGCONT))
+    return os.getppid() == parent
 
 
 def start_time(pid: int) -> int | None:

@@ -23,6 +23,7 @@ from gradmux.infra.local.config import EmulatorConfig
 from gradmux.infra.local.environment import environment_file
 from gradmux.infra.local.errors import EmulatorError
 from gradmux.infra.local.parts import PartDied, start_parts, wait_until_ready
+from gradmux.infra.local.processes import wake_at_end_of
 from gradmux.infra.local.secret import Secret
 
 
@@ -53,6 +54,8 @@ def main() -> None:
     told = json.loads(sys.stdin.buffer.readline())
     config, secret = EmulatorConfig.from_json(told["config"]), Secret(**told["secret"])
     raise_descriptor_limit()
+    if state is None:
+        wake_at_end_of(os.getppid())  # it is noticed then, by `watch_parent`
     signal.signal(signal.SIGTERM, leave)
     root = Path(tempfile.mkdtemp(prefix="gradmux-local-"))
     with ExitStack() as stack:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradmux.infra.local.processes import die_with_parent
+from gradmux.infra.local.processes import die_with_parent, wake_at_end_of
 from gradmux.infra.local.warmup import warm_up
 from gradmux.infra.local.wire import NOTICE, ORDER
 from gradmux.infra.local.worker import WorkerSettings, forbid_semaphores, load_handler, work
@@ -103,7 +103,7 @@ class Zygote:
 def main() -> None:
     """Entry point: argument 1 is the settings as JSON, with the control descriptor and the parent's pid."""
     arguments = json.loads(sys.argv[1])
-    die_with_parent(arguments["parent"], signal.SIGTERM)
+    die_with_parent(arguments["parent"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=arguments["control"])
     settings = WorkerSettings(handler=arguments["handler"], root=Path(arguments["root"]), zygote=os.getpid())
@@ -118,6 +118,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
+    wake_at_end_of(arguments["parent"])  # from now on it leaves in order, which the end of `control` tells it to
     control.send(NOTICE.pack(b"R", 0, 0))
     Zygote(control, settings, {}).serve()
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -80,6 +80,42 @@ def test_nothing_is_left_after_kill_9_of_the_parent(roots: Callable[[], list[Pat
     with parent_with_an_emulator() as (parent, pids):
         assert len(roots()) == 1
         parent.kill()
+        assert_all_end(pids)
+        assert roots() == []
+
+
+@pytest.mark.parametrize("stopped", [(0,), (1,), (2,), (3, 4, 5), (0, 1, 2, 3, 4, 5)])
+def test_nothing_is_left_after_kill_9_of_the_parent_while_parts_are_stopped(
+    stopped: tuple[int, ...], roots: Callable[[], list[Path]]
+) -> None:
+    with parent_with_an_emulator() as (parent, pids):
+        for index in stopped:
+            os.kill(pids[index], signal.SIGSTOP)
+        parent.kill()
+        try:
+            assert_all_end(pids, 8)
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        assert roots() == []
+
+
+def test_nothing_is_left_after_the_block_though_all_is_stopped(roots: Callable[[], list[Path]]) -> None:
+    with Emulator(CONFIG) as emulator:
+        pids = pids_of(emulator)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+    assert all(start_time(pid) is None for pid in pids)
+    assert roots() == []
+
+
+def test_nothing_is_left_when_the_server_dies_while_the_rest_is_stopped(roots: Callable[[], list[Path]]) -> None:
+    with Emulator(CONFIG) as emulator:
+        pids = pids_of(emulator)
+        for pid in pids[1:]:
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(pids[0], signal.SIGKILL)
         assert_all_end(pids)
         assert roots() == []
 
