@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from gradmux.orchestrator import record as rec
 from gradmux.orchestrator.errors import GradmuxError, RunStopped, SchemeFault
 from gradmux.orchestrator.held import Held
@@ -284,7 +286,7 @@ class Loop:
         """Writes the line of the round that closed last, with what was decoded since the line before."""
         if self._line is not None:
             decoded, self._since.decoded = self._since.decoded, []
-            self._recorder.write(replace(self._line, decoded=tuple(decoded), beside=self._beside_since()))
+            self._recorder.write(structs.replace(self._line, decoded=tuple(decoded), beside=self._beside_since()))
             self._line = None
 
     def _finish(self, state: str, reason: str) -> None:

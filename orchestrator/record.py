@@ -9,12 +9,14 @@ Knows no tensors and no scheme. Read next: `loop.py` (writes it), `fleets/replay
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from zlib import crc32
+
+import msgspec
+from msgspec import Struct
 
 from gradmux.orchestrator.disk import DISK, Disk, GrowingFile
 from gradmux.orchestrator.errors import GradmuxError
@@ -29,8 +31,7 @@ class RecordError(GradmuxError):
     """A record cannot be read: the line and what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Invocations that started at one instant."""
 
     at_s: float
@@ -40,8 +41,7 @@ class Sent:
     loads: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One arrival, without its vectors."""
 
     at_s: float
@@ -75,8 +75,7 @@ class Heard:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A job that was dispatched for the first time: from then on it is these steps of this model."""
 
     job: int
@@ -86,8 +85,7 @@ class Begun:
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(Struct, frozen=True, forbid_unknown_fields=True):
     """One job's decode and what the step told."""
 
     job: int
@@ -115,8 +113,7 @@ class Decoded:
     """an estimate without the batch's first pass: buffers that its forward would have changed are as before"""
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Calls beside those of rounds, which are billed like them: workers that are started, gradients that are summed."""
 
     calls: int = 0
@@ -126,8 +123,7 @@ class Beside:
         return Beside(self.calls + other.calls, self.billed_s + other.billed_s)
 
 
-@dataclass(frozen=True, slots=True)
-class RoundLine:
+class RoundLine(Struct, frozen=True, tag_field="kind", tag="round", forbid_unknown_fields=True):
     """One round, from the line before to its close."""
 
     round: int
@@ -151,8 +147,7 @@ class RoundLine:
     """since the line before, in the order of `sent`; not in records of older versions"""
 
 
-@dataclass(frozen=True, slots=True)
-class EndLine:
+class EndLine(Struct, frozen=True, tag_field="kind", tag="end", forbid_unknown_fields=True):
     """How the run ended, and what came after its last round."""
 
     state: str
@@ -169,30 +164,40 @@ class EndLine:
     begun: tuple[Begun, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True, tag_field="kind", tag="run", forbid_unknown_fields=True):
     """What was run; enough to build the scheme and the policies again."""
 
     run: str
     scheme: str
-    params: Mapping[str, Any]
+    params: dict[str, Any]
     workers: int
     models: int
     steps: int
     seed: int
-    wait: Mapping[str, Any]
-    limits: Mapping[str, Any]
+    wait: dict[str, Any]
+    limits: dict[str, Any]
     first: int = 0
     epoch: int = 0
     names: tuple[str, ...] = ()
     """of the models"""
     created: str = ""
     version: int = VERSION
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = {}
 
 
 Line: TypeAlias = Header | RoundLine | EndLine
-_KINDS: Mapping[str, type[Any]] = {"run": Header, "round": RoundLine, "end": EndLine}
+
+
+def _as_plain(value: object) -> object:
+    """What msgspec does not know: NumPy's floats, and mappings that are not dicts."""
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a line of the record holds a {type(value).__name__}")
+
+
+_ENCODER, _DECODER = msgspec.json.Encoder(enc_hook=_as_plain), msgspec.json.Decoder(Line)
 
 
 class Recorder(Protocol):
@@ -235,48 +240,38 @@ class FileRecord:
         self._file = GrowingFile(path, disk, sync=sync)
 
     def write(self, line: Line) -> None:
-        self._file.append(encode_line(line).encode() + b"\n")
+        self._file.append(encode_line(line) + b"\n")
 
     def close(self) -> None:
         self._file.close()
 
 
-def encode_line(line: Line) -> str:
-    """One line of JSON, floats in full; arrivals and sends as plain lists without their field names."""
-    kind = next(name for name, cls in _KINDS.items() if isinstance(line, cls))
-    fields = {name: getattr(line, name) for name in line.__slots__}
-    for name in ("sent", "arrivals", "begun"):
-        if name in fields:
-            fields[name] = [[getattr(item, f) for f in item.__slots__] for item in fields[name]]
-    if "decoded" in fields:
-        fields["decoded"] = [_plain(item) for item in fields["decoded"]]
-    if "beside" in fields:
-        fields["beside"] = list(astuple(fields["beside"]))
-    return json.dumps({"kind": kind, **fields}, separators=(",", ":"), allow_nan=False)
+def encode_line(line: Line) -> bytes:
+    """One line of JSON, floats in full; arrivals and sends as plain lists without their field names.
+
+    Raises: ValueError when a number is not finite, which JSON cannot hold.
+    """
+    text = _ENCODER.encode(line)
+    if b"null" in text and not _finite(msgspec.to_builtins(line, enc_hook=_as_plain)):
+        raise ValueError("a line of the record holds a number that is not finite")
+    return text
 
 
-def decode_line(text: str, where: str = "record") -> Line:
+def _finite(plain: Any) -> bool:
+    """Are all numbers in it finite?"""
+    if isinstance(plain, float):
+        return math.isfinite(plain)
+    if isinstance(plain, dict):
+        return all(map(_finite, plain.values()))
+    return all(map(_finite, plain)) if isinstance(plain, list | tuple) else True
+
+
+def decode_line(text: str | bytes, where: str = "record") -> Line:
     """The line again. Raises: RecordError that names `where`."""
     try:
-        fields = json.loads(text)
-        cls = _KINDS[fields.pop("kind")]
-        if cls is not Header:
-            fields["arrivals"] = tuple(_heard(item) for item in fields["arrivals"])
-            fields["decoded"] = tuple(_decoded(item) for item in fields["decoded"])
-            fields["sent"] = tuple(_sent(item) for item in fields.get("sent", ()))
-            fields["beside"] = Beside(*fields.get("beside", ()))
-            fields["begun"] = tuple(Begun(*item) for item in fields.get("begun", ()))
-        if cls is EndLine:
-            fields["cpus"] = tuple(map(str, fields.get("cpus", ())))
-        if cls is RoundLine:
-            fields["late"] = tuple(fields["late"])
-            fields["asked"] = tuple((str(q), float(a)) for q, a in fields["asked"])
-        if cls is Header:
-            fields["names"] = tuple(fields.get("names", ()))
-        line: Line = cls(**fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{where} is not a line of a run's record: {type(error).__name__}: {error}") from error
-    return line
+        return _DECODER.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecordError(f"{where} is not a line of a run's record: {error}") from error
 
 
 def read_record(path: Path) -> Iterator[Line]:
@@ -335,31 +330,3 @@ def weights_crc(decoding: Decoding) -> int:
     """Fingerprint of which results were combined, how, and in which order."""
     text = ";".join(f"{k.round},{k.worker},{k.slot},{w.hex()}" for k, w in decoding.weights.items())
     return crc32(text.encode())
-
-
-def _heard(item: list[Any]) -> Heard:
-    made = Heard(*item)
-    return replace(made, slots=tuple(made.slots), skipped=tuple(made.skipped))
-
-
-def _plain(item: Decoded) -> dict[str, Any]:
-    """Without what only some jobs have."""
-    fields = asdict(item)
-    if not item.earlier:
-        del fields["earlier"]
-    if not item.metrics:
-        del fields["metrics"]
-    if not item.buffers_stayed:
-        del fields["buffers_stayed"]
-    return fields
-
-
-def _decoded(item: Mapping[str, Any]) -> Decoded:
-    made = Decoded(**item)
-    earlier = tuple(tuple(each) for each in made.earlier)
-    return replace(made, earlier=earlier, metrics=tuple(made.metrics))  # type: ignore[arg-type]
-
-
-def _sent(item: list[Any]) -> Sent:
-    made = Sent(*item)
-    return replace(made, workers=tuple(made.workers), loads=tuple(made.loads))

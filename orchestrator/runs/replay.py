@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from msgspec import structs
+
 from gradmux.orchestrator.auto import AUTO
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.distances import RecordedDistances, ReplayedDistances
@@ -316,7 +318,7 @@ def _between_jobs(recorded: Sequence[Decoded], replayed: Sequence[Decoded], cut:
 
 def _bare(item: Decoded) -> Decoded:
     """Without what only tensors, or the clock while they were added, can tell."""
-    return replace(
+    return structs.replace(
         item, at_s=0.0, loss=0.0, count=0, correct=0, gradient_norm=0.0, earlier=(), metrics=(), buffers_stayed=False
     )
 

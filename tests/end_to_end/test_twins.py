@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gradmux.infra.local import FaultKind, FaultPlan, FaultRate, ScheduledFault
 from gradmux.orchestrator.delays import from_lines
@@ -70,11 +71,15 @@ def decisions(lines: list[Line]) -> list[Line]:
 
 def _decided(line: RoundLine | EndLine) -> Line:
     bare = tuple(_bare(item) for item in line.decoded)
-    return replace(line, decoded=bare) if isinstance(line, RoundLine) else replace(line, decoded=bare, at_s=0.0)
+    return (
+        structs.replace(line, decoded=bare)
+        if isinstance(line, RoundLine)
+        else structs.replace(line, decoded=bare, at_s=0.0)
+    )
 
 
 def _bare(item: Decoded) -> Decoded:
-    return replace(item, at_s=0.0, loss=0.0, count=0, correct=0, gradient_norm=0.0)
+    return structs.replace(item, at_s=0.0, loss=0.0, count=0, correct=0, gradient_norm=0.0)
 
 
 @pytest.mark.parametrize(("scheme", "params", "wait", "limits"), CASES, ids=str)

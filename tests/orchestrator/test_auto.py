@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gradmux.orchestrator.auto import AutoJob, Choice, Pilot, plain, side_by_side
 from gradmux.orchestrator.auto.decide import Situation, decide
@@ -130,7 +131,7 @@ def play_crowded(pilot: Pilot, fast_s: float = 1.5, slow_s: float = 3.0) -> list
             delays_s = [1.5 if worker == len(under) % 16 else 0.5 for worker in range(choice.workers)]
             end_s = at_s + (fast_s if choice.scheme == "uncoded" else slow_s)
             decoded = Decoded(len(under), 0, len(under), end_s, 1, 0, 0.0, 1.0, 0.0, 0.0, 1, 0, 0.0)
-            lines.append(replace(line(index, at_s, delays_s, 1 / choice.workers, end_s), decoded=(decoded,)))
+            lines.append(structs.replace(line(index, at_s, delays_s, 1 / choice.workers, end_s), decoded=(decoded,)))
             under.append(choice)
             at_s, decided = end_s, pilot.watch(lines)
             ended = decided is not None and decided.key != choice.key

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,7 +100,7 @@ def test_a_torn_last_line_is_left_out_and_cut_off_when_the_run_goes_on(tmp_path:
     first.write(HEADER)
     first.close()
     whole = path.read_bytes()
-    path.write_bytes(whole + encode_line(EndLine("done", 1.0)).encode()[:17])
+    path.write_bytes(whole + encode_line(EndLine("done", 1.0))[:17])
     assert list(read_record(path)) == [HEADER]
     again = FileRecord(path)
     again.write(EndLine("done", 2.0))
@@ -113,3 +115,16 @@ def test_a_missing_or_foreign_file_is_named(tmp_path: Path) -> None:
     foreign.write_bytes(b"\xff\xfe\x00\n")
     with pytest.raises(RecordError, match="it is not text"):
         list(read_record(foreign))
+
+
+def test_numbers_are_plain_and_finite_and_types_are_what_they_should_be() -> None:
+    told = EndLine("done", float(np.float64(1.5)), beside=Beside(1, np.float64(0.25)))
+    assert decode_line(encode_line(told)) == EndLine("done", 1.5, beside=Beside(1, 0.25))
+    for odd in (math.nan, math.inf, np.float64("nan")):
+        with pytest.raises(ValueError, match="not finite"):
+            encode_line(EndLine("done", odd, "null"))
+    whole = json.loads(encode_line(HEADER))
+    assert decode_line(json.dumps({**whole, "extra": {"none": None}})).extra == {"none": None}  # type: ignore[union-attr]
+    for name, value in {"workers": "6", "names": "ab", "params": [], "more": 1, "kind": "other"}.items():
+        with pytest.raises(RecordError, match="is not a line of a run's record"):
+            decode_line(json.dumps({**whole, name: value}))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gradmux.orchestrator.delays import from_lines, from_record, load_profile
 from gradmux.orchestrator.delays.generators import generate
@@ -73,7 +73,7 @@ def test_failures_are_never_fast_and_second_attempts_are_no_first_ones() -> None
 
 
 def test_early_messages_of_a_running_invocation_do_not_end_it() -> None:
-    early = replace(answer(0.5, 0, 0), final=False)
+    early = structs.replace(answer(0.5, 0, 0), final=False)
     lines: list[Line] = [HEADER, round_line(0, 0.0, [early, answer(1.0, 0, 1), answer(2.0, 0, 0)])]
     assert from_lines(lines).delays_s.tolist() == [[2.0, 1.0]]
 
@@ -102,7 +102,7 @@ def test_a_resumed_run_has_two_lives_with_clocks_of_their_own() -> None:
     lines: list[Line] = [
         HEADER,
         round_line(0, 100.0, [answer(101.0, 0, 0), answer(102.0, 0, 1)]),
-        replace(HEADER, epoch=1),
+        structs.replace(HEADER, epoch=1),
         round_line(0, 0.0, [answer(3.0, 0, 0), answer(4.0, 0, 1)]),
     ]
     assert from_lines(lines).delays_s.tolist() == [[1.0, 2.0], [3.0, 4.0]]
@@ -137,7 +137,7 @@ def test_the_record_of_a_simulated_run_gives_back_the_profile_that_it_was_played
     played = generate("bursty", rounds=6, workers=8, seed=4)
     simulated = simulate(played.delays_s, "uncoded", {}, SimulationOptions(jobs=6))
     record = FileRecord(tmp_path / "record.jsonl", sync=False)
-    record.write(replace(HEADER, workers=8))
+    record.write(structs.replace(HEADER, workers=8))
     for line in simulated.lines:
         record.write(line)
     record.close()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gradmux.orchestrator.backends import Billed, PlaceNote
 from gradmux.orchestrator.config import ClusterConfig
@@ -146,7 +147,7 @@ def test_the_bill_by_life_model_and_round() -> None:
 
 
 def test_calls_beside_the_rounds_are_billed_apart() -> None:
-    first, second = replace(LIVES[1], beside=Beside(2, 4.0)), replace(LIVES[-1], beside=Beside(3, 0.5))
+    first, second = structs.replace(LIVES[1], beside=Beside(2, 4.0)), structs.replace(LIVES[-1], beside=Beside(3, 0.5))
     lines = [LIVES[0], first, *LIVES[2:-1], second]
     cost = cost_of(lines, memory_mb=2048)
     assert (cost.total.invocations, cost.total.billed_s) == (6, 7.5)

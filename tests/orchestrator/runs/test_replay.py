@@ -7,10 +7,11 @@ resumed and automatic, are in `tests/cli/test_replay.py`.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.delays import Failures
@@ -105,11 +106,11 @@ def test_the_first_change_is_named(name: str) -> None:
     line = lines[place]
     assert isinstance(line, RoundLine)
     (first, *others) = line.decoded
-    other = replace(line, decoded=(replace(first, weights_crc=first.weights_crc ^ 1), *others))
+    other = structs.replace(line, decoded=(structs.replace(first, weights_crc=first.weights_crc ^ 1), *others))
     found = replay(config, [*lines[:place], other, *lines[place + 1 :]]).difference
     assert found is not None
     assert (found.life, found.round, found.job, found.what) == (1, line.round, first.job, "its decode")
-    late = replace(line, late=(*line.late, 99))
+    late = structs.replace(line, late=(*line.late, 99))
     found = replay(config, [*lines[:place], late, *lines[place + 1 :]]).difference
     assert found is not None
     assert (found.round, found.job, found.what) == (line.round, None, "late workers")
@@ -121,7 +122,7 @@ def test_another_scheme_is_another_run() -> None:
     header = lines[0]
     assert isinstance(header, Header)
     params = {**header.params, "stragglers": 0}
-    found = replay(config, [replace(header, params=params), *lines[1:]]).difference
+    found = replay(config, [structs.replace(header, params=params), *lines[1:]]).difference
     assert found is not None
     assert found.round == 0
 
