@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradmux.lambda_worker.contract import MAX_REQUEST_BYTES, Divergence, Figures, Result, State, Stretched
 from gradmux.lambda_worker.digests import DigestError, checked
@@ -108,7 +108,7 @@ class StretchedModels:
             self._diverged[model] = told.diverged
         *earlier, last = _step_results(told.figures)
         cut = None if told.steps == steps else told.steps
-        return StepResult(last.loss, last.count, last.correct, last.gradient_norm, tuple(earlier), cut)
+        return replace(last, earlier=tuple(earlier), steps=cut)
 
     def forget(self, model: int) -> None:
         """The model was changed here."""
