@@ -24,7 +24,7 @@ from gradmux.infra.local.environment import environment_file
 from gradmux.infra.local.errors import EmulatorError
 from gradmux.infra.local.launch import Started, start_server
 from gradmux.infra.local.processes import start_time
-from gradmux.orchestrator.private import make_private, private_opener
+from gradmux.orchestrator.disk import make_private, private_opener
 
 STOP_S = 20.0
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from gradmux.orchestrator.private import private_opener
+from gradmux.orchestrator.disk import private_opener
 
 PROFILES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 """They go before a key in the environment."""

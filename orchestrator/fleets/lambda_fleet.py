@@ -21,7 +21,7 @@ import botocore.session
 from botocore.utils import get_environ_proxies
 
 from gradmux.lambda_worker.contract import Request, reply_key
-from gradmux.orchestrator.aws import find_credentials, new_session, resolve_endpoint, tls_context
+from gradmux.orchestrator.aws import CredentialTrouble, find_credentials, new_session, resolve_endpoint, tls_context
 from gradmux.orchestrator.clock import DATE_REFUSALS, Clock
 from gradmux.orchestrator.errors import PreflightError
 from gradmux.orchestrator.fleets.background import BackgroundLoop
@@ -36,7 +36,6 @@ from gradmux.orchestrator.fleets.calling import (
     Ramp,
     request_body,
 )
-from gradmux.orchestrator.fleets.credentials import CredentialSource, CredentialTrouble
 from gradmux.orchestrator.fleets.early import EarlyMessages
 from gradmux.orchestrator.fleets.http_client import Broken, HttpClient, NoConnection, Silent
 from gradmux.orchestrator.fleets.http_dial import Dialer, Route
@@ -45,7 +44,7 @@ from gradmux.orchestrator.fleets.inbox import Inbox
 from gradmux.orchestrator.fleets.mailbox import Mailbox
 from gradmux.orchestrator.fleets.refusals import Verdict
 from gradmux.orchestrator.fleets.replies import Answer, ReplyReader, ended
-from gradmux.orchestrator.fleets.signing import Signer, Target
+from gradmux.orchestrator.fleets.signing import CredentialSource, Signer, Target
 from gradmux.orchestrator.ports import Arrival, Invocation, Store
 from gradmux.orchestrator.training.stored import Shelf
 

@@ -88,7 +88,7 @@ def tell_workers(paths: RunPaths, life: Life) -> bool:
     """
     from gradmux.lambda_worker.contract import cancel_marker
     from gradmux.orchestrator.errors import PreflightError, RunStopped
-    from gradmux.orchestrator.runs.leftovers import leftovers
+    from gradmux.orchestrator.runs.cleanup import leftovers
     from gradmux.orchestrator.runs.life import store_name
     from gradmux.orchestrator.store import Keys
 

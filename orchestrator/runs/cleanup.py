@@ -1,17 +1,22 @@
 """What a life that ends does to the store: tells its workers to stop, and removes what only its run needed.
 
-Knows neither loop nor scheme. Read next: `leftovers.py`, which says what may go.
+That is what the run has there for its workers alone: snapshots, results, sums. A run that is resumed publishes its own
+anew, so that nobody ever reads those of a former life again; what resume needs lies elsewhere (`mirror.py`). Knows
+neither loop nor scheme. Read next: `orchestrator/store.py`, for the names.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from gradmux.lambda_worker.contract import cancel_marker
 from gradmux.orchestrator.errors import RunStopped
-from gradmux.orchestrator.ports import StoreClient
-from gradmux.orchestrator.runs.assemble import Assembly
-from gradmux.orchestrator.runs.leftovers import leftovers
+from gradmux.orchestrator.ports import Store, StoreClient
+from gradmux.orchestrator.store import Keys
+
+if TYPE_CHECKING:
+    from gradmux.orchestrator.runs.assemble import Assembly
 
 log = logging.getLogger(__name__)
 
@@ -48,3 +53,9 @@ def clean_at_once(life: Assembly) -> None:
 
     if not life.store.at_once(remove, CLEAN_S):
         log.info("objects under %s stay in the store until the run is done", life.keys.prefix)
+
+
+def leftovers(store: Store, keys: Keys, until: int | None = None) -> list[str]:
+    """Keys of all lives, or of those up to number `until`: a later one may be at work on another machine."""
+    found = [key for prefix in (keys.snapshots, keys.results) for key in store.list(prefix)]
+    return found if until is None else [key for key in found if keys.life_of(key) <= until]

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from gradmux.orchestrator.disk import private_opener
 from gradmux.orchestrator.errors import GradmuxError
-from gradmux.orchestrator.private import private_opener
 from gradmux.orchestrator.runs.life import last_life, next_epoch
 from gradmux.orchestrator.runs.paths import RunPaths
 

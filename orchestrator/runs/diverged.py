@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from gradmux.orchestrator.disk import write_whole
+from gradmux.orchestrator.disk import make_private, write_whole
 from gradmux.orchestrator.errors import Diverged, TaskFailed
-from gradmux.orchestrator.private import make_private
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.prepare import Prepared
 from gradmux.orchestrator.training.checkpoint import save_weights

@@ -12,8 +12,7 @@ from math import isfinite
 
 from torch import nn
 
-from gradmux.orchestrator.disk import write_whole
-from gradmux.orchestrator.private import make_private
+from gradmux.orchestrator.disk import make_private, write_whole
 from gradmux.orchestrator.results import ModelResult, RunResult, Trained
 from gradmux.orchestrator.runs.history import History, read_history
 from gradmux.orchestrator.runs.paths import RunPaths

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from gradmux.orchestrator.disk import make_private, private_opener
 from gradmux.orchestrator.errors import GradmuxError
-from gradmux.orchestrator.private import make_private, private_opener
 from gradmux.orchestrator.runs.lock import is_held
 from gradmux.orchestrator.runs.paths import RunPaths, all_runs
 from gradmux.orchestrator.runs.status import RunStatus, status_of

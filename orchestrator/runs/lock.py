@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gradmux.orchestrator.disk import private_opener
 from gradmux.orchestrator.errors import GradmuxError
-from gradmux.orchestrator.private import private_opener
 
 PATIENCE_S = 0.3
 """Somebody who only looks holds the lock for an instant."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 
-from gradmux.orchestrator.private import private_opener
+from gradmux.orchestrator.disk import private_opener
 from gradmux.orchestrator.record import Header, Line, Recorder, RoundLine
 from gradmux.orchestrator.runs.lock import is_held
 from gradmux.orchestrator.runs.paths import RunPaths

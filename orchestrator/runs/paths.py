@@ -28,9 +28,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradmux.orchestrator.disk import DISK, Disk, DiskError
+from gradmux.orchestrator.disk import DISK, Disk, DiskError, tighten, tighten_all
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.private import tighten, tighten_all
 
 STAGING = ".new-"
 OURS = ("runs", "slots", "local.", "prices.toml")

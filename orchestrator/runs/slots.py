@@ -2,7 +2,7 @@
 
 Each process holds a lease, a small file that says how many slots it uses and how many more it waits for. Its flock
 tells the others that it lives, so the slots of a killed process are free at once. While others wait, nobody takes more
-than an equal share; else whatever is free. Knows no fleet. Read next: `fleets/shared_fleet.py`.
+than an equal share; else whatever is free. Knows no fleet. Read next: `fleets/between.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gradmux.orchestrator.disk import DiskError
-from gradmux.orchestrator.private import make_private, private_opener
+from gradmux.orchestrator.disk import DiskError, make_private, private_opener
 from gradmux.orchestrator.runs.paths import RunPaths
 
 LEASE = struct.Struct("<QQ")

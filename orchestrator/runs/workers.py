@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gradmux.lambda_worker.contract import Request
-from gradmux.orchestrator.fleets.beside import CallsBeside
+from gradmux.orchestrator.fleets.between import CallsBeside, OnwardFleet, SharedFleet, Warm, warm_within
 from gradmux.orchestrator.fleets.calling import WorkerFleet
-from gradmux.orchestrator.fleets.onward_fleet import OnwardFleet
-from gradmux.orchestrator.fleets.shared_fleet import SharedFleet, Warm, warm_within
 from gradmux.orchestrator.fleets.warming import memory_settled
 from gradmux.orchestrator.ports import Arrival, Invocation, Trainer
 from gradmux.orchestrator.runs.aggregation import Aggregation

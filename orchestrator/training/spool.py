@@ -17,8 +17,7 @@ from typing import Protocol
 import platformdirs
 import psutil
 
-from gradmux.orchestrator.disk import Disk, write_whole
-from gradmux.orchestrator.private import make_private
+from gradmux.orchestrator.disk import Disk, make_private, write_whole
 
 PLACE = "spool"
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from botocore.credentials import CredentialProvider, CredentialResolver, RefreshableCredentials
 from botocore.exceptions import CredentialRetrievalError
 
-from gradmux.orchestrator.fleets import credentials
+from gradmux.orchestrator.fleets import signing
 from gradmux.orchestrator.fleets.calling import Function, Patience
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.ports import Arrival, Outcome
@@ -98,7 +98,7 @@ def test_credentials_near_their_end_are_renewed_once_for_all_calls() -> None:
 
 def test_a_run_outlives_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour's credentials, and a round every twenty minutes: no call goes out with what is about to expire."""
-    monkeypatch.setattr(credentials, "RECHECK_S", -1.0)  # as if so long had passed since the last call
+    monkeypatch.setattr(signing, "RECHECK_S", -1.0)  # as if so long had passed since the last call
     issuer, used = Issuer(life_s=3600.0), []
     with FakeLambda() as endpoint:
         fleet = LambdaFleet(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradmux.orchestrator.fleets.onward_fleet import OnwardFleet
+from gradmux.orchestrator.fleets.between import OnwardFleet
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
 from gradmux.orchestrator.ports import Invocation
 from gradmux.orchestrator.schemes.scheme import Task

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gradmux.orchestrator.fleets.shared_fleet import SharedFleet
+from gradmux.orchestrator.fleets.between import SharedFleet
 from tests.orchestrator.fleet_contract import FleetContract
 from tests.orchestrator.fleets.test_profile_fleet_contract import VirtualHarness
 

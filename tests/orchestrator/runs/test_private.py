@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmux.orchestrator.disk import SHARED, GrowingFile, write_whole
-from gradmux.orchestrator.private import make_private, private_opener, tighten_all
+from gradmux.orchestrator.disk import SHARED, GrowingFile, make_private, private_opener, tighten_all, write_whole
 from gradmux.orchestrator.runs.index import index_file, opened_index
 from gradmux.orchestrator.runs.lock import only_process
 from gradmux.orchestrator.runs.log import LOGGER, logging_to

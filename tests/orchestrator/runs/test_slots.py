@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from gradmux.infra.closed_session import closed_session
 from gradmux.infra.lambda_place import LambdaPlace
+from gradmux.orchestrator.fleets.between import SharedFleet
 from gradmux.orchestrator.fleets.profile_fleet import DelayTable, LoadModel, ProfileFleet
-from gradmux.orchestrator.fleets.shared_fleet import SharedFleet
 from gradmux.orchestrator.ports import Arrival, Invocation
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.slots import Slots, slots_folder
