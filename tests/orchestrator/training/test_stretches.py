@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from dataclasses import replace
@@ -10,11 +11,15 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from torch import Tensor, nn
 
 from gradmux.lambda_worker.contract import encode_request, parse_reply
 from gradmux.lambda_worker.handler import Worker
+from gradmux.lambda_worker.transforms import Preparation
 from gradmux.orchestrator.errors import Diverged, GradmuxError
 from gradmux.orchestrator.jobs import OpenPlan
 from gradmux.orchestrator.ports import Invocation, StepResult
@@ -22,11 +27,13 @@ from gradmux.orchestrator.runs.failed import FailedTask
 from gradmux.orchestrator.runs.replay_task import replay
 from gradmux.orchestrator.schemes.scheme import Task
 from gradmux.orchestrator.store import Keys, MemoryStore
-from gradmux.orchestrator.training.data import put_dataset
+from gradmux.orchestrator.training.code import ship_code
+from gradmux.orchestrator.training.data import Dataset, load_dataset, put_dataset
 from gradmux.orchestrator.training.models import ModelPlan, prepare, why_not_stepped
 from gradmux.orchestrator.training.order import BatchOrder
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials
 from gradmux.orchestrator.training.stretches import StretchResult, inline_state_bytes
+from gradmux.orchestrator.training.taking import Declared, Pad
 from gradmux.orchestrator.training.trainer import TorchTrainer
 from tests.orchestrator.training.bench import StoredObjects, make_dataset, mlp
 
@@ -56,9 +63,16 @@ class Counted(MemoryStore):
 class Client:
     """One model, stretched by workers in this process."""
 
-    def __init__(self, folder: Path, state_bytes: int, plan: ModelPlan = ADAM, steps: int = 12) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        state_bytes: int,
+        plan: ModelPlan = ADAM,
+        steps: int = 12,
+        dataset: Dataset | None = None,
+    ) -> None:
         torch.set_num_threads(1)
-        self.inner, dataset = Counted(), make_dataset()
+        self.inner, dataset = Counted(), dataset or make_dataset()
         self.plan, keys = OpenPlan([0], [steps]), Keys("run")
         self.trainer = TorchTrainer(
             [plan], self.plan, store=self.inner, keys=keys, stepped=(True,), state_bytes=state_bytes
@@ -68,7 +82,7 @@ class Client:
             bucket="bucket",
             data=put_dataset(self.inner, dataset),
             specs=self.trainer.put_specs(),
-            orders=[BatchOrder(dataset.rows, 20, seed=1)],
+            orders=[BatchOrder(dataset.rows, 20, seed=1, sampling=dataset.sampling)],
             weights=self.trainer.weights,
             seeds=self.trainer.seeds,
             state=self.trainer.state_of,
@@ -191,3 +205,76 @@ def test_the_saved_request_of_a_stretch_runs_here(tmp_path: Path) -> None:
     assert (told.status, told.error) == ("ok", "")
     (told,) = replay(FailedTask("saved", encode_request(request), {}), make_dataset())
     assert told.status == "failed"
+
+
+# --- data of every kind --------------------------------------------------------------------------------------------
+
+
+class Bag(nn.Module):
+    """Means of the tokens that are real, beside some numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(20, 6), nn.Linear(9, 3)
+
+    def forward(self, tokens: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
+        weights = real.to(numbers.dtype)
+        mean = (self.table(tokens) * weights[..., None]).sum(1) / weights.sum(1, keepdim=True)
+        return self.head(torch.cat([mean, numbers], 1))  # type: ignore[no-any-return]
+
+
+def shaken(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Another one in every epoch."""
+    return {**inputs, "numbers": inputs["numbers"] + 0.1 * torch.randn(3) * float(np.random.rand())}
+
+
+def ragged(folder: Path, *, sampled: bool) -> Dataset:
+    """Lists of different lengths, padded and masked, with weights, a transform and, if asked for, weighted sampling."""
+    draws, rows = random.Random(3), 50
+    table = pa.table(
+        {
+            "tokens": [[draws.randrange(20) for _ in range(draws.randint(1, 7))] for _ in range(rows)],
+            "a": [draws.random() for _ in range(rows)],
+            "b": [draws.random() for _ in range(rows)],
+            "c": [draws.random() for _ in range(rows)],
+            "label": [draws.randrange(3) for _ in range(rows)],
+            "importance": [draws.choice([0.0, 0.5, 1.0, 3.0]) for _ in range(rows)],
+            "often": [draws.choice([0.0, 1.0, 4.0]) for _ in range(rows)],
+        }
+    )
+    folder.mkdir(exist_ok=True)
+    pq.write_table(table, folder / "rows.parquet")
+    declared = Declared(
+        inputs={"tokens": "tokens", "numbers": ["a", "b", "c"]},
+        targets="label",
+        weights="importance",
+        sampling="often" if sampled else None,
+        pad={"tokens": Pad(7, 0, "real")},
+    )
+    found = load_dataset(str(folder / "rows.parquet"), declared=declared)
+    code = ship_code(shaken, "transform")
+    return found.prepared(Preparation(mean=(0.5,), std=(2.0,), code=code, seed=9), shaken)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_stretches_read_rows_as_single_steps_do(tmp_path: Path, sampled: bool) -> None:
+    """50 rows in batches of 20: six epochs, each with its own transforms. Also as plain torch trains them."""
+    dataset = ragged(tmp_path / "data", sampled=sampled)
+    plan = replace(ADAM, factory=Bag)
+    whole, single, plain = (Client(tmp_path / name, INLINE, plan, dataset=dataset) for name in "abc")
+    told = whole.stretch(12)
+    ones = [single.stretch(1) for _ in range(12)]
+    assert whole.trainer.state(0) == single.trainer.state(0)
+    assert [each.loss for each in (*told.earlier, told)] == [each.loss for each in ones]
+    order = BatchOrder(dataset.rows, 20, seed=1, sampling=dataset.sampling)
+    trained = plain.trainer.module(0)
+    optimizer = torch.optim.Adam(trained.parameters(), **ADAM.optimizer_args)
+    for step in range(12):
+        batch = dataset.batch(np.sort(order.batch(step)), epoch=order.epoch(step))
+        losses = nn.functional.cross_entropy(trained(**batch.inputs), batch.target.target, reduction="none")
+        loss = (losses * batch.target.weights).sum() / batch.target.weights.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    for ours, theirs in zip(whole.trainer.module(0).parameters(), trained.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-5)
