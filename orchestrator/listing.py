@@ -28,10 +28,14 @@ def is_readable(key: str, where: str) -> bool:
     """Whether the key names an object that can be read; else the log says why not."""
     if key.endswith("/"):  # a folder's own marker
         return False
-    odd = next((part for part in key.split("/") if part in UNREADABLE), None)
-    if odd is not None:
-        log.warning("%s: left out %r: its key has an empty part, or one that is . or ..: rename it", where, key)
-    return odd is None
+    odd = any(part in UNREADABLE for part in key.split("/"))
+    if odd:
+        _tell_odd(key, where)
+    return not odd
+
+
+def _tell_odd(key: str, where: str) -> None:
+    log.warning("%s: left out %r: its key has an empty part, or one that is . or ..: rename it", where, key)
 
 
 def _listed(client: Any, bucket: str, folder: str) -> Iterator[str]:
@@ -39,4 +43,5 @@ def _listed(client: Any, bucket: str, folder: str) -> Iterator[str]:
     for page in pages:
         yield from (found["Key"] for found in page.get("Contents", ()))
         for found in page.get("CommonPrefixes", ()):
-            is_readable(f"{found['Prefix'].removesuffix('/')}", f"s3://{bucket}/{folder}")
+            if found["Prefix"].removeprefix(folder).removesuffix("/") in UNREADABLE:
+                _tell_odd(found["Prefix"], f"s3://{bucket}/{folder}")
