@@ -25,6 +25,8 @@ from gradmux.orchestrator.ports import Arrival, Invocation, Outcome
 from gradmux.orchestrator.schemes.scheme import Decoding
 
 VERSION = 1
+MOST_MODELS = 1_000_000
+"""of one record: more is damage"""
 
 
 class RecordError(GradmuxError):
@@ -269,9 +271,12 @@ def _finite(plain: Any) -> bool:
 def decode_line(text: str | bytes, where: str = "record") -> Line:
     """The line again. Raises: RecordError that names `where`."""
     try:
-        return _DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        line = _DECODER.decode(text)
+        if isinstance(line, Header):
+            _require_header(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise RecordError(f"{where} is not a line of a run's record: {error}") from error
+    return line
 
 
 def read_record(path: Path) -> Iterator[Line]:
@@ -330,3 +335,13 @@ def weights_crc(decoding: Decoding) -> int:
     """Fingerprint of which results were combined, how, and in which order."""
     text = ";".join(f"{k.round},{k.worker},{k.slot},{w.hex()}" for k, w in decoding.weights.items())
     return crc32(text.encode())
+
+
+def _require_header(header: Header) -> None:
+    """Raises ValueError for numbers and names that none has: they are counted and shown as they are."""
+    numbers = (header.models, header.steps, header.epoch, header.extra.get("steps", 0))
+    if any(type(each) is not int or each < 0 for each in numbers) or header.models > MOST_MODELS:
+        raise ValueError(f"models, steps and epoch are {str(numbers)[:60]}")
+    for text in (header.run, header.scheme, *header.names):
+        if not text.isprintable():
+            raise ValueError(f"{ascii(text)[:60]} is no name")

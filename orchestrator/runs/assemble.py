@@ -19,7 +19,7 @@ from gradmux.orchestrator.policies import wait_policy
 from gradmux.orchestrator.record import Header
 from gradmux.orchestrator.runs.budget import Budget
 from gradmux.orchestrator.runs.checkpoints import Checkpoint
-from gradmux.orchestrator.runs.history import DONE, MOST, PASSES, WORTH, read_history
+from gradmux.orchestrator.runs.history import DONE, MOST, PASSES, RUN, UNRECORDED, WORTH, read_history
 from gradmux.orchestrator.runs.life import Life, store_name
 from gradmux.orchestrator.runs.paths import RunPaths
 from gradmux.orchestrator.runs.patience import PatientStore
@@ -50,6 +50,8 @@ class Assembly:
     paths: RunPaths
     life: Life
     store: PatientStore
+    unrecorded: tuple[int, ...] = ()
+    """steps of each model that are done, and that no line of the record until now tells of"""
 
     @property
     def keys(self) -> Keys:
@@ -156,7 +158,9 @@ class Assembly:
             names=tuple(model.name for model in self.prepared.models),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             extra={
+                RUN: self.keys.run,
                 DONE: done,
+                **({UNRECORDED: self.unrecorded} if any(self.unrecorded) else {}),
                 PASSES: self.prepared.passes,
                 WORTH: self.prepared.worth.to_dict(),
                 **told,

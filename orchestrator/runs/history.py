@@ -23,7 +23,6 @@ from gradmux.orchestrator.record import (
     Sent,
     decode_lines,
 )
-from gradmux.orchestrator.runs.life import FolderError
 
 WORTH = "worth"
 """by what schemes size their jobs"""
@@ -35,6 +34,10 @@ STEPS = "steps"
 """key of `Header.extra`: steps of the whole run, where the header is that of a segment of it"""
 MOST = "most"
 """key of `Header.extra`: steps that one job of each model may have, where jobs may have several; null: any number"""
+RUN = "of"
+"""key of `Header.extra`: the run's name in the object store, which no other run has"""
+UNRECORDED = "unrecorded"
+"""key of `Header.extra`: steps of each model that were done when the life began, and that no line before tells of"""
 ROUNDS = "rounds"
 """key of `Header.extra`: rounds of this life before this segment"""
 
@@ -67,6 +70,8 @@ class History:
     """of the last step, by model"""
     redone: int = 0
     """gradients that were computed again because a life ended before its next checkpoint"""
+    unrecorded: int = 0
+    """gradients that were applied, but that the record has lost: a life says so in its header"""
     max_residual: float = 0.0
     max_amplification: float = 0.0
     max_missing: float = 0.0
@@ -105,21 +110,22 @@ class History:
             self._apply(decoded)
 
     def _begin(self, header: Header) -> None:
-        done = [int(steps) for steps in header.extra.get(DONE, [0] * header.models)]
+        done, lost = _by_model(header, DONE), _by_model(header, UNRECORDED)
         if self.header is None:
-            self.steps, self.losses = done, [None] * header.models
-            self.metrics = [{} for _ in done]
-        joined = len(done) - len(self.steps)  # models that are new in this life
+            lost = done
+        joined = header.models - len(self.steps)  # models that are new in this life
         self.steps, self.losses = self.steps + [0] * joined, self.losses + [None] * joined
         self.metrics += [{} for _ in range(joined)]
-        if any(steps > reached for steps, reached in zip(done, self.steps, strict=True)):
+        ahead = [steps - told for steps, told in zip(done, self.steps, strict=True)]
+        if any(gap > known for gap, known in zip(ahead, lost, strict=True)):
             raise RecordError(f"life {header.epoch} began after {done} steps, but only {self.steps} are recorded")
         if self.header is None or header.epoch != self.header.epoch:
             self._walls_s += self._this_wall_s()
             self._first_s, self.in_flight = None, 0
             self.lives += 1
         self.end = None
-        self.redone += sum(self.steps) - sum(done)
+        self.unrecorded += sum(gap for gap in ahead if gap > 0)
+        self.redone -= sum(gap for gap in ahead if gap < 0)
         self.steps, self.header = done, header
 
     def _send(self, group: Sent) -> None:
@@ -137,6 +143,8 @@ class History:
         self.failed += not arrival.slots
 
     def _apply(self, decoded: Decoded) -> None:
+        if decoded.model < 0 or decoded.steps < 1:
+            raise RecordError(f"{decoded.steps} steps of model {decoded.model} cannot be")
         reached = self.steps[decoded.model]
         if decoded.step != reached:
             what = "was applied twice" if decoded.step < reached else f"came when {reached} were done"
@@ -193,7 +201,7 @@ class Follower:
             raise RecordError(f"{self._record} does not begin with a description of the run")
         try:
             self.history.take(line)
-        except (ValueError, IndexError, TypeError) as error:
+        except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise RecordError(f"{self._record}: its lines do not fit together: {error}") from error
 
 
@@ -202,10 +210,11 @@ def read_history(record: Path) -> History:
     return Follower(record).read()
 
 
-def require_readable(record: Path) -> None:
-    """Raises FolderError that says what to do when a run cannot go on because its record is damaged."""
-    try:
-        read_history(record)
-    except RecordError as error:
-        remedy = "restore the file, or move it away: the run then goes on from its checkpoint, without its history"
-        raise FolderError(f"{error}; {remedy}") from error
+def _by_model(header: Header, key: str) -> list[int]:
+    """Steps of each model, zeros where the header does not say. Raises ValueError, TypeError."""
+    steps = [int(each) for each in header.extra.get(key, [0] * header.models)]
+    if len(header.names) not in (0, header.models):
+        raise ValueError(f"{len(header.names)} names of {header.models} models")
+    if len(steps) != header.models or any(each < 0 for each in steps):
+        raise ValueError(f"{key} of {header.models} models is {str(steps)[:60]}")
+    return steps

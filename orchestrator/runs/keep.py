@@ -23,6 +23,7 @@ from gradmux.orchestrator.runs.materials import KEPT_BYTES, SEEDS, keep, kept
 from gradmux.orchestrator.runs.paths import RunPaths, create_run
 from gradmux.orchestrator.runs.prepare import Prepared, import_from, prepare_job
 from gradmux.orchestrator.runs.rows import load_rows
+from gradmux.orchestrator.runs.standing import require_standing
 from gradmux.orchestrator.store import digest, open_bucket
 from gradmux.orchestrator.training.code import ship_code
 from gradmux.orchestrator.training.data import BUILT_IN, Dataset
@@ -75,6 +76,7 @@ def prepare_again(paths: RunPaths) -> Prepared:
     """The job of a run, from nothing but its folder. Warns when the job was edited. Raises FolderError, ConfigError."""
     tree = _read_tree(paths)
     config = parse_job(tree, source=str(paths.job))
+    require_standing(paths, config)
     held = kept(paths)
     if held.job and held.job != _digest(tree):
         log.warning("%s is not what was submitted: the run goes on as the file says now", paths.job)

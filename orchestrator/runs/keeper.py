@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gradmux.orchestrator.ports import Resumable
 from gradmux.orchestrator.record import Header, Line, Recorder, RoundLine
@@ -59,8 +60,7 @@ class Keeper:
         if steps == self._saved_steps:
             return
         began = time.perf_counter()
-        epoch, run, models = self._manifest.epoch, self._manifest.run, self._manifest.models
-        manifest = Manifest(run=run, epoch=epoch, models=models, steps=steps)
+        manifest = replace(self._manifest, steps=steps)
         path = self._checkpoints.write(manifest, map(self._trainer.state, range(len(steps))))
         log.info("checkpoint %s: %.3f s", path.name, time.perf_counter() - began)
         self._saved_steps, self._next = steps, self._due_after(steps)

@@ -34,6 +34,8 @@ from gradmux.orchestrator.errors import ConfigError
 STAGING = ".new-"
 OURS = ("runs", "slots", "local.", "prices.toml")
 """how the names of all that a home holds begin"""
+NAME_BYTES = 255
+"""of a file's name, at most"""
 ABANDONED_S = 3600.0
 """A folder that has been in the making for so long is not being made any more."""
 
@@ -165,6 +167,8 @@ def find_run(home: Path, name: str, *, as_it_is: bool = False) -> RunPaths:
 
     Raises: ConfigError when there is none.
     """
+    if "\0" in name or any(len(os.fsencode(part)) > NAME_BYTES for part in name.split("/")):
+        raise ConfigError(f"there is no run {name[:60]!a}...: no file has such a name")
     for folder in (runs_folder(home) / name, Path(name)):
         if name not in ("", ".", "..") and (folder / "job.json").is_file():
             if not as_it_is and (folder / "store-name").is_file():  # else it may be any folder of the user's

@@ -24,7 +24,7 @@ from gradmux.orchestrator.runs.budget import Budget
 from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
 from gradmux.orchestrator.runs.cleanup import clean, recall
 from gradmux.orchestrator.runs.diverged import Diverging
-from gradmux.orchestrator.runs.history import ROUNDS, STEPS
+from gradmux.orchestrator.runs.history import ROUNDS, STEPS, read_history
 from gradmux.orchestrator.runs.keep import fix_passes
 from gradmux.orchestrator.runs.keeper import Keeper
 from gradmux.orchestrator.runs.log import LoggedRecord
@@ -32,6 +32,7 @@ from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
 from gradmux.orchestrator.runs.play import play
 from gradmux.orchestrator.runs.policy import auto_job
 from gradmux.orchestrator.runs.prepare import Prepared
+from gradmux.orchestrator.runs.standing import unrecorded
 from gradmux.orchestrator.runs.stopping import Stop
 from gradmux.orchestrator.runs.task_failure import explained
 from gradmux.orchestrator.runs.workers import Workers, open_workers
@@ -91,11 +92,15 @@ class Player:
     def train(self, record: FileRecord) -> TorchTrainer:
         """From the last checkpoint to the last answer that is still billed."""
         checkpoints = Checkpoints(self.parts.paths.checkpoints)
-        saved = checkpoints.newest()
+        run = self.parts.keys.run
+        saved = checkpoints.newest(run)
         names = tuple(plan.name for plan in self.prepared.models)
-        manifest = Manifest(self.parts.paths.run, self.parts.life.epoch, names, saved_steps(saved, names))
+        done = saved_steps(None if saved is None else saved.manifest, names)
+        manifest = Manifest(self.parts.paths.run, self.parts.life.epoch, names, done, of=run)
         start = self.prepared.start(manifest.steps)
-        this = self.of(replace(self.prepared, plan=start.plan))
+        lost = unrecorded(read_history(self.parts.paths.record), done)
+        whole = replace(self.parts, unrecorded=lost)
+        this = replace(self, parts=replace(whole, prepared=replace(self.prepared, plan=start.plan)))
         budget = None if start.finished else this.parts.budget()
         if budget is not None:
             budget.check(0.0, 0)  # a run that has spent it all invokes nothing

@@ -24,8 +24,8 @@ from gradmux.orchestrator.results import Trained
 from gradmux.orchestrator.runs.assemble import Assembly
 from gradmux.orchestrator.runs.cleanup import clean_at_once
 from gradmux.orchestrator.runs.finish import finish
-from gradmux.orchestrator.runs.history import require_readable
 from gradmux.orchestrator.runs.keep import keep_job, nothing_left_of_refused
+from gradmux.orchestrator.runs.layout import require_layout
 from gradmux.orchestrator.runs.life import Life, living, settle, store_name
 from gradmux.orchestrator.runs.log import logging_to
 from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
@@ -34,6 +34,7 @@ from gradmux.orchestrator.runs.patience import PatientStore
 from gradmux.orchestrator.runs.player import OnStep, Player
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.runs.rows import describe
+from gradmux.orchestrator.runs.standing import require_readable
 from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
 from gradmux.orchestrator.store import Keys, open_bucket
 
@@ -97,6 +98,7 @@ def run_life(
     ends a run (`gradmux.orchestrator.errors`); the record then says why.
     """
     stop = stop or Stop()
+    require_layout(paths)
     require_readable(paths.record)
     settle(paths, life, place.note())
     stop.watch(paths, life.epoch, place.ended)

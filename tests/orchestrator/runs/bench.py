@@ -24,12 +24,13 @@ from gradmux.orchestrator.ports import Invocation, ModelState, StepResult
 from gradmux.orchestrator.record import EndLine, FileRecord, Header
 from gradmux.orchestrator.rounds import Rounds
 from gradmux.orchestrator.runs.checkpoints import Checkpoints, Manifest, saved_steps
-from gradmux.orchestrator.runs.history import DONE, read_history
+from gradmux.orchestrator.runs.history import DONE, UNRECORDED, read_history
 from gradmux.orchestrator.runs.keeper import Keeper
 from gradmux.orchestrator.runs.life import living, new_store_name, settle, store_name
 from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
 from gradmux.orchestrator.runs.paths import RunPaths, create_run
 from gradmux.orchestrator.runs.play import play
+from gradmux.orchestrator.runs.standing import unrecorded
 from gradmux.orchestrator.runs.stopping import Stop
 from gradmux.orchestrator.schemes.registry import build_scheme, get, parse_params
 from gradmux.orchestrator.schemes.scheme import Context, FloatArray, Scheme
@@ -140,7 +141,7 @@ class SmallJob:
             stop.watch(paths, life.epoch)
             checkpoints = Checkpoints(paths.checkpoints, disk)
             saved = checkpoints.newest()
-            manifest = Manifest(paths.run, life.epoch, self.names, saved_steps(saved, self.names))
+            manifest = Manifest(paths.run, life.epoch, self.names, saved_steps(saved and saved.manifest, self.names))
             start = start_after(manifest.steps, self.steps)
             record = FileRecord(paths.record, disk=disk)
             try:
@@ -151,7 +152,8 @@ class SmallJob:
                 mirror = NoMirror() if store is None else Mirror(store, Keys(store_name(paths)), paths, life, "s3://b")
                 mirror.begin()
                 keeper = Keeper(record, checkpoints, trainer, manifest, every=self.every, saved=mirror.saved)
-                keeper.write(self._header(paths, scheme, start.plan, life.epoch, manifest.steps))
+                lost = unrecorded(read_history(paths.record), manifest.steps)
+                keeper.write(self._header(paths, scheme, start.plan, life.epoch, manifest.steps, lost))
                 if start.finished:
                     keeper.write(EndLine("done", 0.0, "nothing was left to do"))
                 else:
@@ -189,11 +191,13 @@ class SmallJob:
         delays[rng.random(delays.shape) < self.failing] = np.inf
         return ProfileFleet(DelayTable(delays, scheme.workers, seed=epoch), LoadModel(slope_s=0.5), trainer.compute)
 
-    def _header(self, paths: RunPaths, scheme: Scheme, plan: JobPlan, epoch: int, done: tuple[int, ...]) -> Header:
+    def _header(
+        self, paths: RunPaths, scheme: Scheme, plan: JobPlan, epoch: int, done: tuple[int, ...], lost: tuple[int, ...]
+    ) -> Header:
         return Header(
             run=paths.run, scheme=self.scheme, params=dict(self.params), workers=scheme.workers, models=self.models,
             steps=self.steps, seed=3, wait={}, limits={}, first=plan.first, epoch=epoch, names=self.names,
-            extra={DONE: done},
+            extra={DONE: done, UNRECORDED: lost},
         )  # fmt: skip
 
 

@@ -249,7 +249,7 @@ def test_two_checkpoints_are_kept_and_a_later_life_is_newer(tmp_path: Path) -> N
     for epoch, steps in ((0, 5), (0, 9), (1, 7), (1, 8)):
         checkpoints.write(Manifest("r", epoch, ("a",), (steps,)), [ModelState(steps, b"w", b"o")])
     assert [path.name for path in checkpoints.files()] == ["000001-0000000007.zip", "000001-0000000008.zip"]
-    newest = checkpoints.newest()
+    newest = checkpoints.newest_manifest()
     assert saved_steps(newest, ("a",)) == (8,)
     assert saved_steps(None, ("a", "b")) == (0, 0)
     with pytest.raises(ConfigError, match="the checkpoint is of the models a, the job has b"):
@@ -258,8 +258,8 @@ def test_two_checkpoints_are_kept_and_a_later_life_is_newer(tmp_path: Path) -> N
 
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, FAST_DISK)
-    checkpoints.write(Manifest("r", 0, ("a",), (1,), version=3), [ModelState(1, b"w", b"o")])
-    with pytest.raises(ConfigError, match="has version 3, this gradmux reads 1 to 2: upgrade it"):
+    checkpoints.write(Manifest("r", 0, ("a",), (1,), version=4), [ModelState(1, b"w", b"o")])
+    with pytest.raises(ConfigError, match="has version 4, this gradmux reads 1 to 3: upgrade it"):
         checkpoints.newest()
 
 
