@@ -348,3 +348,38 @@ def test_a_record_that_was_lost_costs_the_history_and_nothing_else(small: Small)
     paths.record.unlink()
     small.run(paths)
     assert status_of(paths).state is State.DONE
+
+
+def test_a_folder_whose_parts_do_not_fit_is_mended_or_refused_before_anything_is_trained(
+    small: Small, gradmux: Gradmux, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = small.prepared({"name": "gc", "s": 1})
+    through, stopped = small.submit(job), small.submit(job)
+    small.run(through)
+    with pytest.raises(Interrupted):
+        small.run(stopped, 6)
+    edited = json.loads(stopped.job.read_bytes())
+    edited["training"]["steps"] = 1
+    whole = stopped.job.read_bytes()
+    stopped.job.write_text(json.dumps(edited))
+    ran = gradmux("resume", stopped.run)
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1), ran.err
+    assert re.search(r"training\.steps = 1, but model .* submit a new job", ran.err)
+    stopped.job.write_bytes(whole)
+
+    own = sorted(stopped.checkpoints.iterdir())[-1]
+    kept = own.read_bytes()
+    theirs = next(path for path in sorted(through.checkpoints.iterdir()))
+    own.write_bytes(theirs.read_bytes())
+    ran = gradmux("resume", stopped.run)
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1), ran.err
+    assert "is a checkpoint of another run" in ran.err
+    own.write_bytes(kept)
+
+    stopped.record.write_bytes(b"".join(stopped.record.read_bytes().splitlines(keepends=True)[:2]))
+    small.run(stopped)
+    assert "ends before the checkpoint" in caplog.text
+    assert saved(stopped) == saved(through)
+    history = read_history(stopped.record)
+    assert history.steps == [STEPS] * 2
+    assert history.unrecorded > 0
