@@ -8,11 +8,11 @@ import socket
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gradmux.orchestrator.config import JobConfig
 from gradmux.orchestrator.errors import ConfigError, GradmuxError, Interrupted
