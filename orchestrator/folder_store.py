@@ -35,6 +35,10 @@ class FolderStore:
         except OSError as error:
             raise PreflightError(f"no store can be kept in {folder}: {error.strerror or error}") from error
 
+    @property
+    def where(self) -> str:
+        return f"the folder {self._folder}"
+
     def put(self, key: str, data: bytes) -> None:
         self._write(key, data, os.replace)
 

@@ -14,7 +14,6 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -28,6 +27,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 
 from gradmux.orchestrator.aws import CredentialTrouble, find_credentials, new_session, resolve_endpoint
 from gradmux.orchestrator.clock import DATE_REFUSALS, Clock
+from gradmux.orchestrator.daemons import DaemonThreads
 from gradmux.orchestrator.errors import ConfigError, PreflightError, RunStopped
 from gradmux.orchestrator.listing import children
 from gradmux.orchestrator.ports import Store
@@ -151,6 +151,8 @@ def put_once(store: Store, key: str, data: bytes) -> str:
 class MemoryStore:
     """A store in this process's memory."""
 
+    where = "the store in this process's memory"
+
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
@@ -244,7 +246,11 @@ class S3Store:
             )
         )
         self._conditions = Conditions(self.endpoint)
-        self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="store")
+        self._threads = DaemonThreads(CONCURRENCY, "store")
+
+    @property
+    def where(self) -> str:
+        return f"bucket {self.bucket} at {self.endpoint.url}"
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self._ask(key, lambda requests: requests.put(key, data))
@@ -313,7 +319,7 @@ class S3Store:
         return list(self._threads.map(self.view, keys))
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
     def _ask(self, key: str, request: Callable[[ObstoreRequests | BotocoreS3], T]) -> T:
         """Runs one request, once more where S3 has told a wrong clock the time; errors become ours."""
@@ -370,8 +376,7 @@ class S3Store:
 
     def _told(self, key: str, error: Exception, cause: Cause | str | None) -> PreflightError | StoreUnavailable:
         """What to raise: a refusal, or trouble that may pass."""
-        text = _first_line(error)
-        where = f"bucket {self.bucket} at {self.endpoint.url}"
+        text, where = _first_line(error), self.where
         if isinstance(cause, Cause):
             if cause.code == "NoSuchBucket":
                 return PreflightError(f"there is no bucket {self.bucket} at {self.endpoint.url}")

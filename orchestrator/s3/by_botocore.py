@@ -19,6 +19,7 @@ from botocore.parsers import ResponseParserError
 
 from gradmux.orchestrator.aws import Endpoint, find_credentials, renewing
 from gradmux.orchestrator.clock import Clock
+from gradmux.orchestrator.moving import moves
 from gradmux.orchestrator.s3.cause import Cause, stranger_told
 from gradmux.orchestrator.strangers import page_told
 
@@ -135,7 +136,9 @@ class BotocoreS3:
 
     def _read(self, key: str, **options: str) -> bytes:
         try:
-            with self.client.get_object(**self._at(key), **options)["Body"] as body:
+            found = self.client.get_object(**self._at(key), **options)
+            moves(found["ContentLength"])
+            with found["Body"] as body:
                 content: bytes = body.read()
         except ClientError as error:
             raise _missing(error, key) from error

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gradmux.orchestrator.backends import PlaceNote
+from gradmux.orchestrator.daemons import DaemonThreads
 from gradmux.orchestrator.disk import DiskError, GrowingFile, size_of_whole_lines, write_whole
 from gradmux.orchestrator.errors import Interrupted, PreflightError, RunCancelled, RunStopped
+from gradmux.orchestrator.moving import moves
+from gradmux.orchestrator.runs import patience
 from gradmux.orchestrator.runs.cancelling import cancel
 from gradmux.orchestrator.runs.life import living, request_cancel, settle
 from gradmux.orchestrator.runs.lock import RunBusy, is_held, only_process
@@ -162,6 +169,112 @@ def test_who_wants_to_stop_is_heard_while_the_store_is_silent() -> None:
     assert not store.at_once(lambda client: client.put("x", b""), limit_s=0.0) or store.exists("x")
     silence.set()
     store.close()
+
+
+class Hanging(Moody):
+    """A store of which every call but `close` waits for `go_on`, after it has told how many bytes it is to move."""
+
+    where = "bucket b at http://127.0.0.1:1"
+
+    def __init__(self, size_bytes: int = 0) -> None:
+        super().__init__([])
+        self.go_on, self.size_bytes = threading.Event(), size_bytes
+
+    def _hang(self, *_: object) -> Any:
+        moves(self.size_bytes)
+        self.go_on.wait(60)
+
+    put = create = get = view = get_range = exists = delete = list = put_many = view_many = _hang
+
+
+CALLS: dict[str, Callable[[PatientStore], object]] = {
+    "put": lambda store: store.put("k", b""),
+    "create": lambda store: store.create("k", b""),
+    "get": lambda store: store.get("k"),
+    "view": lambda store: store.view("k"),
+    "get_range": lambda store: store.get_range("k", 0, 1),
+    "exists": lambda store: store.exists("k"),
+    "delete": lambda store: store.delete(["k"]),
+    "list": lambda store: store.list("k"),
+    "put_many": lambda store: store.put_many({"k": b""}),
+    "view_many": lambda store: store.view_many(["k"]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_patience_ends_whatever_call_gets_no_answer(call: str) -> None:
+    hanging = Hanging()
+    store = PatientStore(lambda: hanging, patience_s=0.0, should_stop=never)
+    with pytest.raises(RunStopped) as ended:
+        CALLS[call](store)
+    assert re.fullmatch(
+        r"bucket b at http://127\.0\.0\.1:1 does not answer, or too slowly \(asked (for|to) .*\b[k1]\b.*\); "
+        r"waited 0 s, then gave up",
+        str(ended.value),
+    )
+    assert not store.at_once(lambda client: client.put("x", b""), 60.0), "it is not asked again"
+    hanging.go_on.set()
+    store.close()
+
+
+def test_an_answer_of_many_bytes_may_take_longer_than_patience() -> None:
+    """A gigabyte needs its time on any line; who asks for it does not know how large it is."""
+    hanging = Hanging(1 << 30)
+    store = PatientStore(lambda: hanging, patience_s=0.0, should_stop=never)
+    threading.Timer(0.5, hanging.go_on.set).start()
+    assert store.get("k") is None
+    hanging.go_on.clear()
+    threading.Timer(0.5, hanging.go_on.set).start()
+    store.put("k", memoryview(bytearray(1 << 24)))
+    store.close()
+
+
+def test_silence_is_told_long_before_patience_ends(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "TOLD_S", 0.0)
+    hanging = Hanging()
+    store = PatientStore(lambda: hanging, patience_s=30.0, should_stop=never)
+    threading.Timer(0.6, hanging.go_on.set).start()
+    store.get("weights/1")
+    (line,) = caplog.messages
+    assert line.startswith(
+        "waiting for bucket b at http://127.0.0.1:1 since 0 s, up to 30 s more: asked for weights/1; "
+    )
+    store.close()
+
+
+def test_a_call_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    program = """
+import threading
+from gradmux.orchestrator.daemons import DaemonThreads
+threads, began = DaemonThreads(2, "t"), threading.Event()
+def hang(): began.set(); threading.Event().wait()
+threads.submit(hang); began.wait()
+print(threads.submit(int, "7").result())
+threads.shutdown()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("7\n", "")
+
+
+def test_threads_are_no_more_than_asked_for_and_all_calls_are_made() -> None:
+    threads, seen = DaemonThreads(3, "t"), set()
+
+    def call(number: int) -> int:
+        seen.add(threading.current_thread().name)
+        if number % 7 == 3:
+            raise ValueError(str(number))
+        return number
+
+    calls = [threads.submit(call, number) for number in range(100)]
+    for number, made in enumerate(calls):
+        assert (str(made.exception()), number % 7 == 3) in ((str(number), True), ("None", False))
+    assert list(threads.map(abs, range(-5, 0))) == [5, 4, 3, 2, 1]
+    assert seen <= {"t-0", "t-1", "t-2"}
+    threads.shutdown(cancel_futures=True)
+    with pytest.raises(RuntimeError):
+        threads.submit(call, 1)
 
 
 # --- signals, locks and cancels ----------------------------------------------------------------------------------
