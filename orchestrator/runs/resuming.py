@@ -25,7 +25,7 @@ def find_again(run: str, home: Path) -> RunPaths:
     paths = bring_from_s3(run, home) if run.startswith(S3) else find_run(home, run, as_it_is=True)
     require_layout(paths)
     if not paths.result.exists() and is_held(paths.lock):
-        raise busy(paths.run)  # before the job is prepared once more, which takes seconds
+        raise busy(paths.run, paths.lock)  # before the job is prepared once more, which takes seconds
     return paths
 
 

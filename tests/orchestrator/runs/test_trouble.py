@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -17,12 +18,13 @@ import pytest
 from gradmux.orchestrator.backends import PlaceNote
 from gradmux.orchestrator.daemons import DaemonThreads
 from gradmux.orchestrator.disk import DiskError, GrowingFile, size_of_whole_lines, write_whole
-from gradmux.orchestrator.errors import Interrupted, PreflightError, RunCancelled, RunStopped
+from gradmux.orchestrator.errors import GradmuxError, Interrupted, PreflightError, RunCancelled, RunStopped
 from gradmux.orchestrator.moving import moves
 from gradmux.orchestrator.runs import patience
 from gradmux.orchestrator.runs.cancelling import cancel
-from gradmux.orchestrator.runs.life import living, request_cancel, settle
-from gradmux.orchestrator.runs.lock import RunBusy, is_held, only_process
+from gradmux.orchestrator.runs.detach import run_detached
+from gradmux.orchestrator.runs.life import last_life, living, request_cancel, settle
+from gradmux.orchestrator.runs.lock import Holder, RunBusy, holders, is_held, only_process
 from gradmux.orchestrator.runs.patience import PatientStore
 from gradmux.orchestrator.runs.status import State, status_of
 from gradmux.orchestrator.runs.stopping import Stop, stop_on_signals
@@ -303,6 +305,100 @@ def test_one_process_at_a_time_and_the_lock_ends_with_its_holder(tmp_path: Path)
             pass
     assert lock.exists()
     assert not is_held(lock)
+
+
+def test_another_programs_lock_on_a_run_is_named(tmp_path: Path) -> None:
+    """A backup or a file server locks what it reads: two runs could not be told apart, so none begins."""
+    paths = JOB.submit(tmp_path)
+    with paths.lock.open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        me = rf"process {os.getpid()} \(.+\)"
+        with pytest.raises(RunBusy, match=rf"lock is locked by {me}, which does not run small-1: ") as refused:
+            JOB.live(paths)
+        assert "\n" not in str(refused.value)
+        assert status_of(paths).state is State.CREATED
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RunBusy, match=rf"small-1 is being run by another process \({me}\)"):
+            JOB.live(paths)
+    JOB.live(paths)
+
+
+def test_holders_are_read_from_the_kernels_list(tmp_path: Path) -> None:
+    lock, listed = tmp_path / "lock", tmp_path / "locks"
+    lock.touch()
+    about = lock.stat()
+    place = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}"
+    listed.write_text(
+        f"1: FLOCK  ADVISORY  READ 0 {place}:{about.st_ino} 0 EOF\n"
+        f"2: FLOCK  ADVISORY  WRITE 12 {place}:{about.st_ino}1 0 EOF\n"
+        f"3: FLOCK  ADVISORY  WRITE 13 {place}:{about.st_ino} 0 EOF\n"
+        f"3: -> FLOCK  ADVISORY  WRITE 14 {place}:{about.st_ino} 0 EOF\n"
+        f"4: POSIX  ADVISORY  WRITE 15 {place}:{about.st_ino} 0 EOF\n"
+        f"5: FLOCK  ADVISORY  READ 16 ff:ff:{about.st_ino} 0 EOF\n"
+        f"6: OFDLCK ADVISORY  READ -1 {place}:{about.st_ino} 0 EOF\nrubbish\n"
+    )
+    assert holders(lock, listed) == [Holder(0, shared=True), Holder(13, shared=False)]
+    assert Holder(0, shared=True).describe() == "a process outside of this container"
+    assert holders(lock, tmp_path / "no list") == []
+    assert holders(tmp_path / "no lock", listed) == []
+
+
+RUNS = """
+import sys, time
+from pathlib import Path
+from gradmux.orchestrator.runs.life import living
+from gradmux.orchestrator.runs.paths import RunPaths
+paths, over = RunPaths(Path(sys.argv[2])), Path(sys.argv[2]) / "over"
+try:
+    with living(paths, int(sys.argv[4])):
+        while not over.exists():
+            time.sleep(0.05)
+except Exception as error:
+    sys.exit(f"gradmux: {error}")
+"""
+
+
+def test_of_detached_resumes_at_once_exactly_one_says_that_it_runs(tmp_path: Path) -> None:
+    paths = JOB.submit(tmp_path)
+    together, told = threading.Barrier(3), []
+
+    def resume() -> None:
+        together.wait()
+        try:
+            told.append(run_detached(paths, [sys.executable, "-c", RUNS]).describe())
+        except GradmuxError as error:
+            told.append(str(error))
+
+    threads = [threading.Thread(target=resume) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    try:
+        life = last_life(paths)
+        assert life is not None
+        assert sorted(line.startswith(f"small-1 runs in process {life.pid}: ") for line in told) == [False, False, True]
+        assert sum(line.startswith("small-1 is being run by another process") for line in told) == 2
+        assert status_of(paths).lives == 0
+        with pytest.raises(RunBusy):
+            run_detached(paths, [sys.executable, "-c", RUNS])
+    finally:
+        (paths.folder / "over").touch()
+    while is_held(paths.lock):
+        pass
+
+
+def test_a_detached_resume_that_came_late_says_that_another_was_first(tmp_path: Path) -> None:
+    """It began when the run was free; before it had read the job, another one had taken the run and had ended."""
+    paths = JOB.submit(tmp_path)
+    late = (
+        "import json, os, sys; from pathlib import Path\n"
+        "life = {'epoch': int(sys.argv[4]), 'pid': os.getppid(), 'host': '', 'started': '', 'place': None}\n"
+        "folder = Path(sys.argv[2]); (folder / 'new').write_text(json.dumps(life)); "
+        "(folder / 'new').rename(folder / 'life.json')"
+    )
+    with pytest.raises(RunBusy, match="has been resumed by another process meanwhile: `gradmux status small-1`"):
+        run_detached(paths, [sys.executable, "-c", late])
 
 
 def test_a_cancel_before_the_first_life_counts_and_a_resume_goes_past_it(tmp_path: Path) -> None:
