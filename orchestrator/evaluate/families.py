@@ -16,7 +16,7 @@ from gradmux.orchestrator.evaluate import backup, multiplexed, one_round, pipeli
 from gradmux.orchestrator.evaluate.batch import Batch, facts_of
 from gradmux.orchestrator.evaluate.draws import Draws
 from gradmux.orchestrator.evaluate.played import Played
-from gradmux.orchestrator.evaluate.published import multiplexed_mu, repeat_mu
+from gradmux.orchestrator.evaluate.published import multiplexed_mu, one_round_mu, repeat_mu
 from gradmux.orchestrator.evaluate.setting import Setting
 from gradmux.orchestrator.evaluate.worth_trying import Bounds
 from gradmux.orchestrator.policies import Mu
@@ -67,8 +67,8 @@ class Family:
 
 
 FAMILIES: dict[str, Family] = {
-    UNCODED.name: Family(one_round.play, one_round.play, worth_trying.plain),
-    GC.name: Family(one_round.play, one_round.play, worth_trying.coded),
+    UNCODED.name: Family(one_round.play, one_round_mu.play, worth_trying.plain),
+    GC.name: Family(one_round.play, one_round_mu.play, worth_trying.coded),
     SR_SGC.name: Family(
         repeat.play, repeat_mu.play, worth_trying.repeats, alike=("burst",), step=1.0, late_by_mu=False
     ),

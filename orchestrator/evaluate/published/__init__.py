@@ -24,7 +24,9 @@ worker 2 is late. At load 2/3 the delays are 3, 4 and 7 s, the cut is at 6 s, an
     mu_rule.py    who is late at the cut, and how many of them a model lets go
     classes.py    sets of parameters that decided alike;  game.py: one round after the other for these
     ledger.py     what that makes for each parameter set
-    repeat_mu.py  sr-sgc;  multiplexed_mu.py: m-sgc (`gc` has no memory: `evaluate/one_round.py`)
+    one_round_mu.py   uncoded, gc, which have no memory;  multiplexed_mu.py: m-sgc;  repeat_mu.py: sr-sgc
+
+Why all this equals the loop, step by step: docs/published-rule.md.
 
 Source: Krishnan, Ebrahimi, Khisti 2023 (arXiv 2211.13802), sections 2 and 4, and its code. Read next: `mu_rule.py`.
 """

@@ -2,7 +2,7 @@
 
 With one additive shift for all delays of a round, the late workers are always the last k of one fixed order, whatever
 the load. So k alone describes them, and the last k as a set come from one table per round. Delays are seconds.
-Source: Krishnan, Ebrahimi, Khisti 2023, section 4. Read next: `one_round.py`, `multiplexed_mu.py`.
+Source: Krishnan, Ebrahimi, Khisti 2023, section 4. Read next: `one_round_mu.py`.
 """
 
 from __future__ import annotations
