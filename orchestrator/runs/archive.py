@@ -11,7 +11,7 @@ from zlib import error as ZlibError
 
 UNREADABLE = (zipfile.BadZipFile, ZlibError, OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError)
 """What reading a damaged zip may raise."""
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 1 << 20
 
 
 def zipped(members: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
