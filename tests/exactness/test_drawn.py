@@ -9,18 +9,13 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
+from scripts.exactness.conditioning import EXACT, EXACT_64, in_float64, is_exact, precise_of
 from scripts.exactness.drawn import drawn_case
 from scripts.exactness.here import SCHEMES, Case, Setting, Verdict, judge
 
-EXACT = 1e-5
-EXACT_64 = 1e-11
-"""in float64, in which a network is judged that misses EXACT: float32's rounding, times what the network makes of it"""
-ROUNDED = 1e-3
-"""more than this no conditioning excuses"""
 COUNT = 24
 UNSTEADY = 0.4
 """at least so many must interact, draw random numbers or keep state"""
@@ -75,20 +70,10 @@ def test_float64_excuses_rounding_alone() -> None:
 
 def _unlike(case: Case, verdict: Verdict, schemes: Sequence[Setting]) -> str | None:
     """How a network differs from the plain loop, unless that is float32's rounding, which float64 shows; or None."""
-    if verdict.refused or verdict.difference < EXACT:
+    precise = precise_of(case, verdict, schemes)
+    if verdict.refused or is_exact(verdict, precise):
         return None
-    if not verdict.difference < ROUNDED:
-        return str(verdict.differences)
-    precise = judge(in_float64(case), schemes)
-    if precise.refused or not precise.difference < EXACT_64:
-        return f"{verdict.differences}, and in float64 {precise.refused or precise.differences}"
-    print(f"\n{case.name}: {verdict.difference:.1e} in float32, {precise.difference:.1e} in float64")
-    return None
-
-
-def in_float64(case: Case) -> Case:
-    """The same network and rows in twice the precision."""
-    return replace(case, training={**case.training, "dtype": "float64"})
+    return f"{verdict.differences}, in float64 {precise}"
 
 
 def _two(number: int) -> Sequence[Setting]:
