@@ -26,10 +26,10 @@ Written by `python -m scripts.exactness_table`. Every row is a small model that 
 real trainer and worker in one process, under {schemes} combinations of scheme and number of workers ({told}), with one
 late worker in every round, and compared with a plain torch loop that shares no code with them
 (`gradmux.train_reference`). The difference is the largest over all of them of |weights - plain| / |plain|, buffers
-included; where it is beyond {limit:g}, which rounding that a model amplifies may be, the case is trained in float64, too.
-*Free* passes: rows do not interact, nothing random is drawn and no buffer changes, so workers take their whole share at
-once. *Fixed* passes: of at most 32 rows, whichever worker computes them. What is refused is refused before any worker is
-invoked, by the line that stands here.
+included; where it is beyond {limit:g}, which rounding that a model amplifies may be, the case is trained in float64
+as well. *Free* passes: rows do not interact, nothing random is drawn and no buffer changes, so workers take their
+whole share at once. *Fixed* passes: of at most 32 rows, whichever worker computes them. What is refused is refused
+before any worker is invoked, by the line that stands here.
 
 {count} cases: {exact} exact, {refused} refused, {skipped} not tried.
 
