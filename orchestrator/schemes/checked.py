@@ -56,7 +56,7 @@ class Checked:
         self.reuses_results = bool(getattr(scheme, "reuses_results", False))
         self.chunk_sizes = _chunk_sizes(name, scheme.chunk_sizes, empty=hasattr(scheme, "passes"))
         self._rows = Rows(len(self.chunk_sizes))
-        self._soundness, self._answered, self._hear = Soundness(), self._rows.answered.add, scheme.heard
+        self._soundness, self._answered, self._hear = Soundness(), self._rows.answered, scheme.heard
         self._undecoded = set(range(self.jobs))
         self._places: dict[int, dict[int, Key]] = {}
         """job -> index -> the result that stands there"""
@@ -123,7 +123,7 @@ class Checked:
 
     def heard(self, key: Key) -> None:
         """The result has arrived."""
-        self._answered(key)
+        self._answered[key[0]].add(key)
         try:
             self._hear(key)
         except Exception as error:

@@ -8,6 +8,7 @@ scheme says about itself. Pure arithmetic. Read next: `checked.py`, which judges
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
@@ -16,9 +17,6 @@ from typing import cast
 import numpy as np
 
 from gradmux.orchestrator.schemes.scheme import Assignment, FloatArray, Key, Task
-
-FEW = 4096
-"""results that are remembered whether they matter or not"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,9 +44,8 @@ class Rows:
     def __init__(self, chunks: int) -> None:
         self._chunks = chunks
         self._asked: dict[int, Assignment] = {}
-        self.answered: set[Key] = set()
-        """the results that have come; those of rounds that are over go from time to time"""
-        self._most = FEW
+        self.answered: defaultdict[int, set[Key]] = defaultdict(set)
+        """round -> its results that have come"""
         self.latest = -1
         """the round that was assigned last"""
 
@@ -67,12 +64,15 @@ class Rows:
 
     def has(self, key: Key) -> bool:
         """Has it been answered?"""
-        return key in self.answered and self.task(key) is not None
+        return key in self.answered.get(key.round, ()) and self.task(key) is not None
 
     def tasks(self, keys: Set[Key]) -> list[Task]:
         """What these results answer. Raises: KeyError for one that has not come."""
         asked = self._asked
-        if not keys <= self.answered:
+        left: Set[Key] = keys
+        for answered in self.answered.values():
+            left = left - answered
+        if left:
             raise KeyError("one of these has not come")
         found = [asked[t][worker][slot] for t, worker, slot in keys]
         if None in found:
@@ -97,9 +97,8 @@ class Rows:
         kept = set(rounds)
         for t in [t for t in self._asked if t not in kept]:
             del self._asked[t]
-        if len(self.answered) > self._most:
-            self.answered.difference_update([key for key in self.answered if key[0] not in self._asked])
-            self._most = max(FEW, 2 * len(self.answered))
+        for t in [t for t in self.answered if t not in self._asked]:  # those of answers that came too late, as well
+            del self.answered[t]
 
     def rounds(self) -> list[int]:
         """Those that are remembered."""

@@ -127,6 +127,19 @@ def test_numpy_numbers_become_plain_ones() -> None:
     assert checked.decode(0).weights == {Key(0, worker, 0): 1.0 for worker in range(3)}
 
 
+def test_nothing_is_kept_of_rounds_that_are_over_nor_of_answers_that_come_too_late() -> None:
+    checked = Checked(build_scheme("gc", {"stragglers": 1}, Context(4, 200)))
+    for t in range(200):
+        checked.assign(t)
+        for worker in range(3):
+            checked.heard(Key(t, worker, 0))
+        checked.end_round(t)
+        checked.decode(t)
+        checked.heard(Key(t, 3, 0))
+    assert len(checked._rows.answered) <= 2
+    assert len(checked._rows.rounds()) <= 2
+
+
 class Tampering(Plain):
     """States figures that do not follow from its weights."""
 
