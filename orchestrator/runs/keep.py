@@ -110,7 +110,7 @@ def _read_tree(paths: RunPaths) -> dict[str, Any]:
     """job.json as it is."""
     try:
         tree = json.loads(paths.job.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FolderError(f"{paths.job} cannot be read: restore the file, or submit the job again") from error
     if not isinstance(tree, dict):
         raise FolderError(f"{paths.job} does not describe a job: restore the file, or submit the job again")

@@ -30,6 +30,10 @@ from gradmux.orchestrator.training.packing import SHARDS, Folder, open_folder
 KEPT_BYTES = 1 << 30
 """Larger data sets are not copied: their path and digest are kept."""
 FILE = "materials.json"
+PARTS = ("train", "eval")
+"""of the rows: each is a folder beside the file"""
+KINDS = ("name", "pickle")
+"""of functions"""
 SEEDS = "names"
 """Models' random numbers are seeded by the models' names."""
 
@@ -51,7 +55,7 @@ class Kept:
 
     def check(self, part: str, rows: Dataset) -> None:
         """Raises ConfigError when these are not the rows that the run began with."""
-        wanted = self.digests[part]
+        wanted = self.digests.get(part)
         if rows.digest != wanted and former_digest(rows) != wanted:
             raise ConfigError(f"the {part} rows are not those that the run began with: restore them, or submit anew")
 
@@ -93,7 +97,9 @@ def kept(paths: RunPaths) -> Kept:
         digests = {str(part): str(each) for part, each in fields["rows"].items()}
         python, job = str(fields["python"]), str(fields.get("job", ""))
         seeds = str(fields.get("seeds", "places"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if not set(copied) <= set(PARTS) or any(kind not in KINDS for kind, _ in packed.values()):
+            raise ValueError("neither such rows nor such functions are kept")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FolderError(f"{file} cannot be read: restore the file, or submit the job again") from error
     rows = {part: _rows_of(paths, part) for part in copied}
     return Kept({role: _unpacked(role, *each, python) for role, each in packed.items()}, rows, digests, job, seeds)

@@ -90,6 +90,8 @@ class RunStatus:
     """invocations that had not come back, as far as the record knows"""
     redone: int = 0
     """gradients computed again after a life ended before its next checkpoint"""
+    unrecorded: int = 0
+    """gradients that were applied, but that the record has lost: times and cost lack them"""
     billed_s: float = 0.0
     wall_s: float = 0.0
     folder: str = ""
@@ -136,7 +138,7 @@ def read_result(paths: RunPaths) -> dict[str, Any]:
         )
     try:
         result = json.loads(paths.result.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FolderError(f"{paths.result} cannot be read: remove the file, then resume the run") from error
     if not isinstance(result, dict) or not _is_result(result):
         raise FolderError(f"{paths.result} holds no result: remove the file, then resume the run")
@@ -182,6 +184,7 @@ def _told(paths: RunPaths, state: State, life: Life | None, history: History, jo
         failed=history.failed,
         in_flight=history.in_flight,
         redone=history.redone,
+        unrecorded=history.unrecorded,
         billed_s=history.billed_s,
         wall_s=history.wall_s,
         folder=str(paths.folder),
@@ -191,7 +194,8 @@ def _told(paths: RunPaths, state: State, life: Life | None, history: History, jo
 def _reason(state: State, history: History) -> str:
     if state is State.INTERRUPTED:
         return "its process has ended without a word: killed, or the machine went down"
-    return history.end.reason.partition("\n")[0] if history.end is not None and state.resumable else ""
+    told = history.end.reason.partition("\n")[0] if history.end is not None and state.resumable else ""
+    return told if told.isprintable() else ascii(told)
 
 
 def _job(paths: RunPaths) -> Mapping[str, Any]:
@@ -199,7 +203,7 @@ def _job(paths: RunPaths) -> Mapping[str, Any]:
         job = json.loads(paths.job.read_bytes())
         if isinstance(job, dict) and all(isinstance(job.get(key, {}), dict) for key in ("cluster", "scheme")):
             return job
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FolderError(f"{paths.job} cannot be read: restore the file, or submit the job again") from error
     raise FolderError(f"{paths.job} does not describe a job: restore the file, or submit the job again")
 

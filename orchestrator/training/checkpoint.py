@@ -42,7 +42,7 @@ def load_state(trained: Trained, state: ModelState) -> None:
         raise ConfigError(f"{where}: it was stepped by {progress['kinds']}, not by {_kinds(trained)}")
     try:
         trained.stepper.load_state(progress)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
         raise ConfigError(f"{where}: not this optimizer's state: {first_line(error)}") from error
     _set_unsaved(trained.module, progress.get(UNSAVED, {}), where)
     trained.steps = state.steps
@@ -70,11 +70,20 @@ def _kinds(trained: Trained) -> str:
     return optimizer if scheduler is None else f"{optimizer} with {label(scheduler)}"
 
 
-def _read_progress(raw: bytes, where: str) -> Any:
+def _read_progress(raw: bytes, where: str) -> dict[str, Any]:
+    """A table that says, at least, by what classes the model was stepped. Raises ConfigError."""
     try:
-        return decode_state(raw) if is_state(raw) else torch.load(io.BytesIO(raw), weights_only=True)
+        found = decode_state(raw) if is_state(raw) else torch.load(io.BytesIO(raw), weights_only=True)
     except Exception as error:  # torch raises all kinds of errors for damaged bytes
         raise ConfigError(f"{where}: its optimizer state cannot be read: {first_line(error)}") from error
+    kinds = found.get("kinds") if isinstance(found, dict) else None
+    if not isinstance(kinds, str) or not kinds.isprintable() or not _is_table_of_tensors(found.get(UNSAVED, {})):
+        raise ConfigError(f"{where}: its optimizer state cannot be read: it is none")
+    return found
+
+
+def _is_table_of_tensors(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, Tensor) for each in value.values())
 
 
 def save_weights(module: nn.Module) -> bytes:

@@ -10,6 +10,7 @@ What is on a shelf, `PackedSource` reads. Knows nothing of files of samples. See
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -30,6 +31,8 @@ from gradmux.orchestrator.training.dataset import Array, Arrays, Labels, Source,
 
 INDEX = "index.json"
 SHARDS = "shards/"
+DIGEST = re.compile(r"[0-9a-f]{64}")
+"""SHA-256 in hexadecimal"""
 Progress = Callable[[int], None]
 """Told the number of rows that are done."""
 
@@ -68,7 +71,8 @@ class Folder:
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                body = os.pread(descriptor, hi - lo, lo)
+                there = os.fstat(descriptor).st_size  # an index may say anything, and memory is taken first
+                body = os.pread(descriptor, min(hi, there) - lo, lo) if there > lo else b""
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -301,9 +305,13 @@ def open_prefix(store: Store, prefix: str, where: str) -> PackedSource:
 def read_index(raw: bytes, where: str) -> Manifest:
     """Raises: ConfigError that names `where`."""
     try:
-        return parse_manifest(raw)
-    except ContractError as error:
+        manifest = parse_manifest(raw)
+    except (ContractError, RecursionError) as error:
         raise ConfigError(f"data {where}: no index of a data set: {error}") from error
+    odd = next((each for each in manifest.digests if not DIGEST.fullmatch(each)), None)
+    if odd is not None:  # it becomes the name of a file, or of an object
+        raise ConfigError(f"data {where}: no index of a data set: {ascii(odd)[:80]} is no shard's digest")
+    return manifest
 
 
 def _told(labels: Labels | None) -> list[int] | None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -23,11 +24,13 @@ from gradmux.orchestrator.runs.checkpoints import MANIFEST, Checkpoints, Manifes
 from gradmux.orchestrator.runs.history import DONE, RUN, UNRECORDED, read_history
 from gradmux.orchestrator.runs.layout import require_layout
 from gradmux.orchestrator.runs.life import FolderError, store_name
+from gradmux.orchestrator.runs.materials import keep, kept
 from gradmux.orchestrator.runs.paths import RunPaths, find_run
 from gradmux.orchestrator.runs.resuming import find_again
 from gradmux.orchestrator.runs.standing import require_standing, unrecorded
 from gradmux.orchestrator.runs.status import State, status_of
 from gradmux.orchestrator.runs.stopping import Stop
+from gradmux.orchestrator.training.data import Dataset
 from tests.orchestrator.runs.bench import FAST, SmallJob
 
 JOB = SmallJob("gc", {"s": 1}, models=2, steps=6, every=1, failing=0.0)
@@ -421,3 +424,70 @@ def test_a_link_to_a_file_is_not_written_through_and_one_to_a_folder_may_be(stop
 def test_runs_that_are_none(stopped: RunPaths, name: str) -> None:
     with refused("there is no run|holds no job.json", ConfigError):
         find_run(stopped.folder.parent.parent, name)
+
+
+# --- functions and rows ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> RunPaths:
+    """A folder with rows and a function by its name."""
+    paths = RunPaths(tmp_path / "runs" / "small-1")
+    rows = Dataset(np.zeros((4, 2), np.float32), np.zeros(4, np.int64))
+    keep(paths, {"loss": "torch.nn.functional:mse_loss"}, {"train": rows}, ["train"], FAST)
+    (tmp_path / "index.json").write_bytes((paths.materials / "train" / "index.json").read_bytes())
+    return paths
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"copied": ["../../.."]},
+        {"copied": ["/"]},
+        {"copied": ["train\0"]},
+        {"copied": [["train"]]},
+        {"copied": "train"},
+        {"copied": None},
+        {"code": {"loss": {"kind": "shell", "code": "true"}}},
+        {"code": {"loss": "x"}},
+        {"code": []},
+        {"rows": ["train"]},
+    ],
+    ids=str,
+)
+def test_materials_of_the_wrong_kind(held: RunPaths, change: dict[str, Any]) -> None:
+    file = held.materials / "materials.json"
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), **change}))
+    with refused("cannot be read: restore the file", FolderError):
+        kept(held)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"[" * 100_000, b'{"code": '], ids=len)
+def test_materials_that_are_none(held: RunPaths, content: bytes) -> None:
+    (held.materials / "materials.json").write_bytes(content)
+    with refused("cannot be read: restore the file", FolderError):
+        kept(held)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shards": ["../../../../secret"]},
+        {"shards": ["/etc/hostname"]},
+        {"shards": ["a" * 64 + "\n"]},
+        {"shards": ["A" * 64]},
+        {"shards": ["٣" * 64]},
+        {"shards": [5]},
+        {"rows": 2**32, "shard_rows": 2**32},
+        {"rows": -1},
+        {"rows": True},
+        {"arrays": []},
+    ],
+    ids=str,
+)
+def test_indexes_of_the_wrong_kind(held: RunPaths, change: dict[str, Any]) -> None:
+    """None makes a name of another place out of itself, or takes memory for rows that are not there."""
+    file = held.materials / "train" / "index.json"
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), **change}))
+    with refused("restore the file, or submit the job again", FolderError):
+        kept(held)

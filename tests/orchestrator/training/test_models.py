@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from gradmux.lambda_worker.models import build, encode_spec, parse_spec
+from gradmux.lambda_worker.state import encode_state
 from gradmux.orchestrator.errors import ConfigError
 from gradmux.orchestrator.ports import ModelState
 from gradmux.orchestrator.training.checkpoint import load_state, save_state
@@ -218,13 +219,36 @@ def test_checkpoints_of_other_models_are_refused(change: dict[str, Any], text: s
         load_state(prepare(plan(**change)), save_state(prepare(plan())))
 
 
-@pytest.mark.parametrize("progress", [b"", b"junk", b"\x80\x02cos\nsystem\n(S'true'\ntR."])
+NO_PROGRESS: list[dict[str, Any]] = [
+    {},
+    {"optimizer": {}},
+    {"kinds": 5},
+    {"kinds": "\x1b[2J"},
+    {"kinds": "Adam", "buffers": [1]},
+    {"kinds": "Adam", "buffers": {"a": 1}},
+]
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [b"", b"junk", b"\x80\x02cos\nsystem\n(S'true'\ntR.", b"\xff" * 8, *map(encode_state, NO_PROGRESS)],
+)
 def test_damaged_checkpoints_are_refused(progress: bytes) -> None:
     good = save_state(prepare(plan(optimizer="Adam")))
     with pytest.raises(ConfigError, match="its optimizer state cannot be read"):
         load_state(prepare(plan(optimizer="Adam")), ModelState(1, good.weights, progress))
     with pytest.raises(ConfigError, match="not safetensors"):
         load_state(prepare(plan()), ModelState(1, good.weights[:-3], good.progress))
+
+
+@pytest.mark.parametrize(
+    "optimizer", [None, {}, [], 7, {"state": 5}, {"state": {}, "param_groups": [{}]}, {"state": [], "param_groups": {}}]
+)
+def test_states_of_the_wrong_kind_are_refused(optimizer: Any) -> None:
+    good = save_state(prepare(plan(optimizer="Adam")))
+    progress = encode_state({"kinds": "Adam", "buffers": {}, "optimizer": optimizer})
+    with pytest.raises(ConfigError, match="not this optimizer's state"):
+        load_state(prepare(plan(optimizer="Adam")), ModelState(1, good.weights, progress))
 
 
 def test_an_optimizer_takes_its_own_state_alone() -> None:
