@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import pytest
 
 from gradmux.orchestrator.backends import open_place
@@ -69,10 +70,14 @@ def test_the_folder_of_a_run_is_in_its_bucket(tmp_path: Path, gradmux: Gradmux, 
             run_job(job, place, lost, on_step, stop)
     expected, name = saved(through), store_name(lost)
     shutil.rmtree(first)
+    strangers = ("materials/../../../../x.safetensors", "weights//x", "record/000000000000-000000000000-000000", "/x")
+    for stranger in strangers:  # whose keys one of our clients cannot even read
+        boto3.client("s3").put_object(Bucket=BUCKET, Key=f"runs/{name}/folder/{stranger}", Body=b"")
 
     ran = gradmux("resume", f"s3://{BUCKET}/runs/{name}", "--json")
     assert ran.code == 0, ran.err
     assert f"warning: the functions of s3://{BUCKET}/runs/{name} come from that bucket and run with your" in ran.err
+    assert "and 1 more: no run has anything of that name" in ran.err
     assert (ran.document["state"], ran.document["run"]) == ("done", "small-1")
     assert saved(find_run(home, "small-1")) == expected
     assert gradmux("resume", f"s3://{BUCKET}/runs/{name}", "--json").document == ran.document

@@ -67,6 +67,18 @@ def test_what_is_done_elsewhere_is_known_here_when_it_is_asked_for(tmp_path: Pat
     assert read_history(first.record) == read_history(second.record)
 
 
+def test_averages_of_weights_are_kept_and_come_along(tmp_path: Path) -> None:
+    """A folder in the folder of weights."""
+    store, paths = MemoryStore(), JOB.submit(tmp_path / "first")
+    for file in (paths.weights("m"), paths.average("m")):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(str(file.parent.name).encode())
+    JOB.live(paths, store=store)
+    store.put(keys_of(paths).folder("result.json"), b'{"models": [{"name": "m"}]}')
+    brought = bring(store, keys_of(paths), tmp_path / "second", disk=FAST)
+    assert (brought.weights("m").read_bytes(), brought.average("m").read_bytes()) == (b"weights", b"ema")
+
+
 def test_a_budget_that_one_machine_raised_is_known_to_the_others(tmp_path: Path) -> None:
     """To one that has the run already, and to one that has not."""
     store = MemoryStore()
