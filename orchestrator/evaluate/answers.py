@@ -58,9 +58,7 @@ class Fractional:
 
     def repeats(self, job: int, now_s: FloatArray) -> BoolArray:
         open_ = self._first_s[job] > now_s[self._cover.column]
-        found = np.zeros((now_s.size, self._draws.workers), dtype=np.bool_)
-        found[self._cover.column[open_], self._cover.lowest(self._draws.lineup(job))[open_]] = True
-        return found
+        return self._cover.lowest_of(open_, self._draws.lineup(job))
 
     def drop(self, job: int) -> None:
         self._first_s.pop(job, None)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gradmux.orchestrator.evaluate.bits import IntArray
 from gradmux.orchestrator.evaluate.draws import group_sizes
-from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -40,6 +40,12 @@ class Cover:
     def lowest(self, line: IntArray) -> IntArray:
         """(groups of all columns,) the lowest worker of each group."""
         return self.by_group(np.broadcast_to(line, (self.chunks.size, self.workers)))
+
+    def lowest_of(self, open_: BoolArray, line: IntArray) -> BoolArray:
+        """(columns, n) the lowest worker of each group that is `open_` (groups of all columns,): which have to repeat."""
+        found = np.zeros((self.chunks.size, self.workers), dtype=np.bool_)
+        found[self.column[open_], self.lowest(line)[open_]] = True
+        return found
 
     def worst(self, of_groups: FloatArray) -> FloatArray:
         """(columns,) the greatest value over a column's groups."""

@@ -105,7 +105,7 @@ class Multiplexed(SynchronousScheme[MultiplexedJob]):
     def straggler_model(self, name: str) -> StragglerModel:
         """bursty: (B, W, lambda); arbitrary: (B, W+B-1, lambda); either: one of them throughout."""
         bursty = Bursty(self.burst, self.window, self.max_stragglers, self.workers)
-        longer = self.window + self.burst - 1
+        longer = slot_count(self.burst, self.window)
         return choose_model(self.name, name, bursty, Arbitrary(self.burst, longer, self.max_stragglers, self.workers))
 
 

@@ -51,6 +51,12 @@ def tolerance_of(burst: Whole, window: Whole, max_stragglers: Whole) -> Whole:
     return -(-burst * max_stragglers // (window - 1 + burst))
 
 
+def counts_stragglers(answered: BoolArray, late: IntArray, tolerance: int | IntArray) -> BoolArray:
+    """Are a past round's stragglers remembered? `answered`: was a repeat? `late`: how many did not; of each round."""
+    found: BoolArray = answered | (late > tolerance)
+    return found
+
+
 class SelectiveRepeat(SynchronousScheme[CodedJob]):
     """SR-SGC over any code."""
 
@@ -145,9 +151,9 @@ class PublishedBursty(Bursty):
 
     def commit(self, late: BoolArray) -> None:
         """Remembers the round's stragglers, none if it is exempt."""
-        repeats_answered = bool((self._repeating() & ~late).any())
-        exempt = not repeats_answered and int(np.count_nonzero(late)) <= self._tolerance
-        super().commit(np.zeros_like(late) if exempt else late)
+        answered, missing = np.array((self._repeating() & ~late).any()), np.array(np.count_nonzero(late))
+        counts = counts_stragglers(answered, missing, self._tolerance)
+        super().commit(late & counts)
 
 
 def build(params: Params, context: Context) -> Scheme:

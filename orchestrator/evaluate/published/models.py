@@ -16,6 +16,7 @@ from gradmux.orchestrator.evaluate import bits
 from gradmux.orchestrator.evaluate.bits import Bits, IntArray
 from gradmux.orchestrator.evaluate.published.unions import Past, SlidingUnions
 from gradmux.orchestrator.schemes.scheme import BoolArray
+from gradmux.orchestrator.schemes.selective_repeat import counts_stragglers
 
 NEVER = np.iinfo(np.int64).max
 """no lambda would do"""
@@ -120,7 +121,7 @@ class PublishedBursty(Bursty):
 
     def commit(self, late: Bits) -> None:
         answered = bits.size(self._repeats.now & ~late) > 0
-        super().commit(bits.keep(late, answered | (bits.size(late) > self._tolerance)))
+        super().commit(bits.keep(late, counts_stragglers(answered, bits.size(late), self._tolerance)))
 
     def fork(self, parents: IntArray, rows: int) -> None:
         super().fork(parents, rows)

@@ -77,5 +77,5 @@ def _models(batch: Batch, name: str) -> Sequence[Model]:
     if name in ("bursty", "either"):
         models.append(Bursty(burst, window, batch.workers))
     if name in ("arbitrary", "either"):
-        models.append(Arbitrary(burst, window + burst - 1, batch.workers))
+        models.append(Arbitrary(burst, batch.slots(), batch.workers))
     return models

@@ -24,6 +24,7 @@ from gradmux.orchestrator.evaluate.published.mu_rule import Closing, Cut
 from gradmux.orchestrator.evaluate.published.unions import Past
 from gradmux.orchestrator.evaluate.setting import Setting
 from gradmux.orchestrator.policies import Mu
+from gradmux.orchestrator.schemes.facts import group_count
 from gradmux.orchestrator.schemes.scheme import BoolArray, FloatArray
 
 
@@ -84,11 +85,9 @@ class _Repeat:
     def _lowest_of_open(self, line: IntArray, lacking: Bits, tolerance: IntArray) -> Bits:
         """The lowest worker of each group of a fractional code in which everybody is lacking."""
         workers = self._batch.workers
-        cover = Cover(workers, workers // (tolerance + 1))
+        cover = Cover(workers, group_count(workers, tolerance))
         open_ = cover.by_group(bits.unpack(lacking, workers)[:, line])
-        repeats = np.zeros((tolerance.size, workers), dtype=np.bool_)
-        repeats[cover.column[open_], cover.lowest(line)[open_]] = True
-        return bits.pack(repeats)
+        return bits.pack(cover.lowest_of(open_, line))
 
     # --- rounds ------------------------------------------------------------------------------------
 
