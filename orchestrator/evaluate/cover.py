@@ -42,7 +42,7 @@ class Cover:
         return self.by_group(np.broadcast_to(line, (self.chunks.size, self.workers)))
 
     def lowest_of(self, open_: BoolArray, line: IntArray) -> BoolArray:
-        """(columns, n) the lowest worker of each group that is `open_` (groups of all columns,): which have to repeat."""
+        """(columns, n) the lowest worker of each group that is `open_` (groups of all columns,): these repeat."""
         found = np.zeros((self.chunks.size, self.workers), dtype=np.bool_)
         found[self.column[open_], self.lowest(line)[open_]] = True
         return found
