@@ -131,7 +131,7 @@ def test_malformed_preparations(described: dict[str, Any]) -> None:
 
 def test_rows_are_drawn_in_proportion_to_their_numbers(tmp_path: Path) -> None:
     numbers = np.array([0.0, 1.0, 3.0, 0.0, 4.0, 0.0] * 500, dtype="f4")
-    order = BatchOrder(len(numbers), 300, seed=2, sampling=numbers.astype(np.float64))
+    order = BatchOrder(len(numbers), 300, seed=2, sampling=lambda: numbers.astype(np.float64))
     drawn = np.concatenate([order.batch(step) for step in range(10)])
     counts = Counter((drawn % 6).tolist())
     assert set(counts) == {1, 2, 4}
@@ -139,7 +139,7 @@ def test_rows_are_drawn_in_proportion_to_their_numbers(tmp_path: Path) -> None:
     squares = sum((counts[place] - each) ** 2 / each for place, each in expected.items())
     assert squares < 13.8, "chi-squared with 2 degrees of freedom: once in 1,000 seeds"
     assert not np.array_equal(order.batch(0), order.batch(10)), "each epoch draws anew"
-    again = BatchOrder(len(numbers), 300, seed=2, sampling=numbers.astype(np.float64))
+    again = BatchOrder(len(numbers), 300, seed=2, sampling=lambda: numbers.astype(np.float64))
     assert np.array_equal(again.batch(13), order.batch(13))
     rows = order.rows_of(0, 4, 0, 4)
     assert np.array_equal(np.sort(order.batch(0)), rows)
