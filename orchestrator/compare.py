@@ -25,6 +25,7 @@ from gradmux.orchestrator.reference import Reference, vector
 from gradmux.orchestrator.runs.keep import keep_job
 from gradmux.orchestrator.runs.prepare import Prepared, prepare_job
 from gradmux.orchestrator.runs.train import run_job
+from gradmux.orchestrator.schemes.uncoded import INFO as UNCODED
 from gradmux.orchestrator.store import open_bucket
 from gradmux.orchestrator.training.models import prepare, seeded
 
@@ -98,7 +99,7 @@ def _small(config: JobConfig, steps: int) -> JobConfig:
     scheme, cluster = config.scheme, config.cluster
     if scheme.name == AUTO:
         workers = AUTO_WORKERS if cluster.workers == "auto" else cluster.workers
-        scheme, cluster = SchemeConfig(name="uncoded"), cluster.model_copy(update={"workers": workers})
+        scheme, cluster = SchemeConfig(name=UNCODED.name), cluster.model_copy(update={"workers": workers})
     cluster = cluster.model_copy(update={"backend": "local", "max_cost_usd": None})
     data = config.data.model_copy(update={"eval": None})
     return config.model_copy(update={"training": training, "scheme": scheme, "cluster": cluster, "data": data})

@@ -11,6 +11,8 @@ from typing import Any
 
 from gradmux.orchestrator.closing import TIMEOUT_S, Closing
 from gradmux.orchestrator.prices import PRICES, Prices
+from gradmux.orchestrator.schemes.pipeline import INFO as PIPELINE
+from gradmux.orchestrator.schemes.uncoded import INFO as UNCODED
 from gradmux.orchestrator.schemes.worth import HOUR_USD
 
 AUTO = "auto"
@@ -91,9 +93,9 @@ class Choice:
 
 def plain(workers: int, reason: str = "") -> Choice:
     """Uncoded on so many workers, one round after the other."""
-    return Choice("uncoded", {}, workers, reason)
+    return Choice(UNCODED.name, {}, workers, reason)
 
 
 def side_by_side(workers: int, reason: str = "") -> Choice:
     """The same for each model by itself: uncoded, but no model waits for another's stragglers."""
-    return Choice("pipeline", {"per_job": workers, "stragglers": 0}, workers, reason)
+    return Choice(PIPELINE.name, {"per_job": workers, "stragglers": 0}, workers, reason)

@@ -19,6 +19,7 @@ from gradmux.orchestrator.auto.measured import pooled
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.errors import TaskFailed
 from gradmux.orchestrator.evaluate.worth_trying import steps
+from gradmux.orchestrator.schemes import backup, gradient_coding, pipeline, uncoded
 from gradmux.orchestrator.schemes.worth import Worth
 from gradmux.orchestrator.tune.fitting import FITS, bill_of, play_fitting
 from gradmux.orchestrator.tune.material import Material, prepare
@@ -30,7 +31,7 @@ FEWEST_ROUNDS = 5
 """measured rounds below which nothing is decided"""
 GAIN = 0.05
 """a change must promise at least this share less of bill and time: measured delays are only a sample"""
-SCHEMES = ("uncoded", "gc", "backup", "pipeline")
+SCHEMES = (uncoded.INFO.name, gradient_coding.INFO.name, backup.INFO.name, pipeline.INFO.name)
 """without the sequential ones, which take long to search while the job waits: where they are allowed, models overlap"""
 JUDGED_JOBS = 60
 """gradients over which candidates are compared, at most"""

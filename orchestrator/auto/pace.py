@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gradmux.orchestrator.auto.choice import Choice
+from gradmux.orchestrator.schemes.uncoded import INFO as UNCODED
 from gradmux.orchestrator.schemes.worth import WORTH, Worth
 
 MARGIN = 0.1
@@ -35,7 +36,7 @@ class Pace:
             return None
         if self.doubted is not None:
             return self._compare(pace, uncoded)
-        if choice.key == uncoded.key or choice.scheme == "uncoded":
+        if choice.key == uncoded.key or choice.scheme == UNCODED.name:
             self.uncoded = pace
             return None
         if self.uncoded is None or pace <= (1 + MARGIN) * self.uncoded:

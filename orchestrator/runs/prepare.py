@@ -32,6 +32,7 @@ from gradmux.orchestrator.runs.policy import limits
 from gradmux.orchestrator.runs.rows import OpenBucket, load_rows
 from gradmux.orchestrator.schemes import registry
 from gradmux.orchestrator.schemes.scheme import Context, Distances, Params, Scheme
+from gradmux.orchestrator.schemes.uncoded import INFO as UNCODED
 from gradmux.orchestrator.schemes.worth import Worth
 from gradmux.orchestrator.start import Start, start_for
 from gradmux.orchestrator.store import Keys, MemoryStore
@@ -47,7 +48,6 @@ from gradmux.orchestrator.training.trial.clean import clean_process
 from gradmux.orchestrator.training.trial.kinds import PASS_ROWS, Tried, try_kinds
 from gradmux.orchestrator.training.user_files import count_as_own
 
-UNCODED = "uncoded"
 STATE_FLOATS = 3
 """of each parameter in the state that a stretch sends: the weight, and two moments of Adam"""
 
@@ -110,7 +110,7 @@ class Prepared:
     @property
     def scheme_name(self) -> str:
         """Of the registry."""
-        return UNCODED if self.auto else self.config.scheme.name
+        return UNCODED.name if self.auto else self.config.scheme.name
 
     def _rates(self) -> tuple[float, ...]:
         """Of the models in turn; an open plan has no turns."""
@@ -125,7 +125,7 @@ class Prepared:
 
     def start(self, done: Sequence[int]) -> Start:
         """What is left of the job after so many steps of each model."""
-        name = UNCODED if self.auto else self.config.scheme.name
+        name = UNCODED.name if self.auto else self.config.scheme.name
         return start_for(registry.get(name), done, self.config.training.steps, self.most)
 
     @property

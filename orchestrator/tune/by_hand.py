@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gradmux.orchestrator.evaluate import Batch
+from gradmux.orchestrator.schemes.stretch import INFO as STRETCH
 from gradmux.orchestrator.tune.material import Material
 from gradmux.orchestrator.tune.options import TuneOptions
 from gradmux.orchestrator.tune.result import Choice
@@ -30,7 +31,7 @@ def map_batches(material: Material, options: TuneOptions) -> list[Batch]:
         return []
     most = min(MOST_COPIES, material.concurrency, material.columns)
     return [
-        Batch("stretch", n, {"copies": np.array([n]), "steps": np.array([steps]), "quantile": np.ones(1)}, 1)
+        Batch(STRETCH.name, n, {"copies": np.array([n]), "steps": np.array([steps]), "quantile": np.ones(1)}, 1)
         for n in range(1, most + 1)
     ]
 

@@ -22,7 +22,9 @@ import numpy as np
 from gradmux.orchestrator.delays import DelayProfile
 from gradmux.orchestrator.errors import ConfigError, TaskFailed
 from gradmux.orchestrator.evaluate import Batch, Evaluator
+from gradmux.orchestrator.schemes.backup import INFO as BACKUP
 from gradmux.orchestrator.schemes.scheme import FloatArray
+from gradmux.orchestrator.schemes.uncoded import INFO as UNCODED
 from gradmux.orchestrator.tune import playing, search
 from gradmux.orchestrator.tune.by_hand import advice, here, map_batches, named_map
 from gradmux.orchestrator.tune.fitting import FITS, allowed, fitting
@@ -242,9 +244,9 @@ class _Tuning:
     def baselines(self) -> dict[str, Choice | None]:
         """What a practitioner would do by hand, each with its best number of workers."""
         return {
-            "uncoded": self._baseline("uncoded"),
+            UNCODED.name: self._baseline(UNCODED.name),
             "independent": self._independent(),
-            "backup": self._baseline("backup"),
+            BACKUP.name: self._baseline(BACKUP.name),
             "map": self._map(),
             "here": here(self._options),
         }
