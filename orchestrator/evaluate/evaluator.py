@@ -109,7 +109,7 @@ class Evaluator:
             raise ConfigError("invoke_idle is evaluated with fixed loads only: give loads")
         if reason := uncovered(batch.scheme, self.setting, fixed_loads=batch.loads is not None):
             raise ConfigError(reason)
-        if (batch.chunks() == 0).any() and not limits.invoke_idle:
+        if (batch.chunks() == 0).any() and not (limits.invoke_idle and by_mu):
             raise ConfigError(f"{batch.scheme} with lambda = n leaves workers idle and is not evaluated: use simulate")
         return play
 

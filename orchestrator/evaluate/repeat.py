@@ -57,7 +57,7 @@ class _Repeat:
         repeats = np.zeros((start_s.size, self._draws.workers), dtype=np.bool_)
         if old >= 0:
             repeats = self._answers.repeats(old, start_s)
-        at_s = self._send(t, repeats if t >= jobs else np.ones_like(repeats), playing)
+        at_s = self._send(t, self._asked(t, repeats), playing)
         ready_s = start_s
         if old >= 0:
             self._decodes_s[old] = self._answers.add(old, np.where(repeats, at_s, np.inf))
@@ -73,6 +73,14 @@ class _Repeat:
         if t < jobs and not self._setting.limits.harvest_late:
             self._decodes_s[t] = self._answers.forget_after(t, self._closed_s)
         self._answers.drop(old)
+
+    def _asked(self, t: int, repeats: BoolArray) -> BoolArray:
+        """(columns, n) whom round t invokes: past the last job only those that repeat, or all if any does."""
+        if t < self._setting.jobs:
+            return np.ones_like(repeats)
+        if not self._setting.limits.invoke_idle:
+            return repeats
+        return np.repeat(repeats.any(axis=1)[:, np.newaxis], self._draws.workers, axis=1)
 
     def _send(self, t: int, asked: BoolArray, playing: BoolArray) -> FloatArray:
         shift_s = self._shift_s[:, np.newaxis]

@@ -88,8 +88,8 @@ def loads(draw: st.DrawFn, *, scales: bool) -> LoadModel:
 
 
 @st.composite
-def batches(draw: st.DrawFn, scheme: str, workers: int) -> Batch:
-    """One to eight parameter sets."""
+def batches(draw: st.DrawFn, scheme: str, workers: int, *, idle: bool = False) -> Batch:
+    """One to eight parameter sets; `idle`: idle workers are invoked, so that some may have nothing to do."""
     size = draw(st.integers(1, 8))
 
     def each(low: int, high: int) -> np.ndarray:
@@ -117,7 +117,7 @@ def batches(draw: st.DrawFn, scheme: str, workers: int) -> Batch:
         fits = made.tolerance() < workers
         values["max_stragglers"] = np.where(fits, values["max_stragglers"], 0)
         return replace(made, values=values)
-    values = {"burst": burst, "window": burst + times, "max_stragglers": each(0, workers - 1)}
+    values = {"burst": burst, "window": burst + times, "max_stragglers": each(0, workers - (not idle))}
     return Batch(scheme, workers, values, size, code)
 
 
@@ -127,15 +127,16 @@ def cases(draw: st.DrawFn, scheme: str, *, failing: bool = False) -> Case:
     workers = draw(st.integers(1, 12))
     columns = workers + draw(st.sampled_from([0, 0, 3]))
     wait = Earliest() if scheme in ("backup",) else draw(waits())
-    batch = draw(batches(scheme, workers))
     harvest = draw(st.booleans()) and not (scheme == "sr-sgc" and isinstance(wait, Mu))
     spare = draw(st.sampled_from([None, 0, 1, workers // 2, 2 * workers]))
     fixed = draw(st.booleans())
+    idle = fixed and draw(st.booleans())
+    batch = draw(batches(scheme, workers, idle=idle and isinstance(wait, Mu)))
     limits = Limits(
         concurrency=None if spare is None else workers + spare,
         in_flight_cap=draw(st.sampled_from([None, 0.0, 0.1, 0.3])),
         harvest_late=harvest,
-        invoke_idle=fixed and isinstance(wait, Mu) and draw(st.booleans()),
+        invoke_idle=idle,
     )
     if fixed:
         rng = np.random.default_rng(draw(st.integers(0, 99)))

@@ -149,6 +149,7 @@ REFUSED = {
     "too little concurrency": (Setting(np.ones((2, 4)), limits=Limits(concurrency=3)), {}),
     "late answers under the mu rule": (Setting(np.ones((2, 4)), wait=Mu(1.0)), {"scheme": "sr-sgc"}),
     "lambda = n": (Setting(np.ones((2, 4)), wait=Earliest()), {"scheme": "m-sgc", "most": 4}),
+    "lambda = n, invoked": (Setting(np.ones((2, 4)), limits=Limits(invoke_idle=True)), {"most": 4, "load": 0.5}),
     "idle workers": (Setting(np.ones((2, 4)), limits=Limits(invoke_idle=True)), {}),
 }
 
@@ -158,7 +159,8 @@ def test_what_is_not_covered_is_refused(case: str) -> None:
     setting, changes = REFUSED[case]
     values = {name: np.array([value]) for name, value in (("burst", 1), ("window", 2))}
     values["max_stragglers"] = np.array([changes.get("most", 2)])
-    batch = Batch(str(changes.get("scheme", "m-sgc")), 4, values, 1, "fractional")
+    loads = np.array([changes["load"]]) if "load" in changes else None
+    batch = Batch(str(changes.get("scheme", "m-sgc")), 4, values, 1, "fractional", loads)
     with pytest.raises(ConfigError):
         Evaluator(setting).play(batch)
 
