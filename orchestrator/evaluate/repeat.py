@@ -80,7 +80,8 @@ class _Repeat:
             return np.ones_like(repeats)
         if not self._setting.limits.invoke_idle:
             return repeats
-        return np.repeat(repeats.any(axis=1)[:, np.newaxis], self._draws.workers, axis=1)
+        some: BoolArray = np.any(repeats, axis=1, keepdims=True)
+        return np.repeat(some, self._draws.workers, axis=1)
 
     def _send(self, t: int, asked: BoolArray, playing: BoolArray) -> FloatArray:
         shift_s = self._shift_s[:, np.newaxis]
