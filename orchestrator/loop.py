@@ -130,6 +130,23 @@ class Loop:
         self._finish(state, reason)
         return self.summary()
 
+    def ending(self) -> rec.EndLine:
+        """What would end the record of a run that is done now; nothing is written, and what comes later not in it."""
+        since = self._since
+        return rec.EndLine(
+            state="done",
+            at_s=self._fleet.now(),
+            arrivals=tuple(since.arrivals),
+            decoded=tuple(since.decoded),
+            sent=tuple(since.sent),
+            cpus=tuple(self._cpus()),
+            begun=tuple(since.begun),
+        )
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the record of a run that could not write its results."""
+        self._finish(_state_after(error), f"{type(error).__name__}: {error}")
+
     def shorten(self) -> None:
         """`run` ends as soon as all models have done the furthest step that any has begun, if the scheme allows it."""
         self._plan = self._rounds.shorten()

@@ -40,11 +40,12 @@ def cost_command(settings: Settings, run: str, rounds: bool) -> None:
     if settings.json:
         print_json({"run": paths.run, "scheme": job.scheme.name, **cost.to_dict(prices)})
         return
-    _tell(paths.run, job.scheme.name, cost, prices, rounds)
+    _tell(paths.run, job.scheme.name, cost, prices, rounds, job.cluster.timeout_s)
 
 
-def _tell(run: str, scheme: str, cost: RunCost, prices: Prices, rounds: bool) -> None:
+def _tell(run: str, scheme: str, cost: RunCost, prices: Prices, rounds: bool, timeout_s: float) -> None:
     console, total = stdout(), cost.total
+    out = total.invocations - total.returned
     console.print(
         facts(
             [
@@ -54,7 +55,7 @@ def _tell(run: str, scheme: str, cost: RunCost, prices: Prices, rounds: bool) ->
                     "beside",
                     f"{total.beside} of the calls, {total.beside_s:.1f} s, started workers and summed gradients",
                 ),
-                ("not back", f"{total.invocations - total.returned} invocations, which are not in the bill"),
+                ("not back", f"{out} invocations, which are not in the bill: at most {out * timeout_s:.1f} s more"),
                 (
                     "prices",
                     f"{prices.date}: ${prices.gb_s:.10f} per GB-s, ${prices.million_requests} per million calls",

@@ -1,6 +1,7 @@
 """What a run has cost, from its record: all lives, late and redundant answers included.
 
-Seconds are those that were billed for answers that came back; what never came back is counted, not priced. An answer's
+Seconds are those that were billed for answers that came back; what never came back is counted, and bounded by the
+timeout, not priced. An answer's
 bill is shared out evenly over its slots: slot m of round t is job t - m. (A repeat of `sr-sgc` counts for its round.)
 Knows no backend. Read next: `orchestrator/prices.py`.
 """

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite
 
 from torch import nn
 
-from gradmux.orchestrator.disk import make_private, write_whole
+from gradmux.orchestrator.disk import DiskError, make_private, write_whole
+from gradmux.orchestrator.record import EndLine
 from gradmux.orchestrator.results import ModelResult, RunResult, Trained
 from gradmux.orchestrator.runs.history import History, read_history
 from gradmux.orchestrator.runs.paths import RunPaths
@@ -26,9 +28,14 @@ from gradmux.orchestrator.training.trainer import TorchTrainer
 log = logging.getLogger(__name__)
 
 
-def finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Trained:
-    """Saves weights and evaluation of every model, then the result: from then on the run is done."""
+def finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths, rest: EndLine | None = None) -> Trained:
+    """Saves weights and evaluation of every model, then the result: from then on the run is done.
+
+    `rest`: what the record will say, and does not yet.
+    """
     history = read_history(paths.record)
+    if rest is not None:
+        history.take(rest)
     averages = {plan.name: trainer.average(index) for index, plan in enumerate(prepared.models) if plan.ema is not None}
     result = RunResult(
         run=paths.run,
@@ -49,9 +56,36 @@ def finish(prepared: Prepared, trainer: TorchTrainer, paths: RunPaths) -> Traine
         buffers_stayed=history.buffers_stayed,
         cost={"beside": history.beside.calls, "beside_s": history.beside.billed_s},
     )
-    write_whole(paths.result, [json.dumps(result.to_dict(), indent=2).encode()])
+    _write(paths, result)
     modules = {plan.name: trainer.module(index) for index, plan in enumerate(prepared.models)}
     return Trained(result, modules, averages)
+
+
+def with_bill(trained: Trained, paths: RunPaths, timeout_s: float) -> Trained:
+    """The same with what the record says now of calls and their bill; of those that are still out, the most it can be.
+
+    `timeout_s`: how long a call may take.
+    """
+    history = read_history(paths.record)
+    cost = {"beside": history.beside.calls, "beside_s": history.beside.billed_s}
+    if history.in_flight:
+        cost |= {"not_back": history.in_flight, "not_back_s_at_most": history.in_flight * timeout_s}
+    result = replace(
+        trained.run,
+        billed_s=history.billed_s,
+        invocations=history.invocations,
+        cpus=tuple(sorted(history.cpus)),
+        cost=cost,
+    )
+    try:
+        _write(paths, result)
+    except DiskError as error:
+        log.warning("%s has all but the last bills: %s", paths.result, error)
+    return replace(trained, run=result)
+
+
+def _write(paths: RunPaths, result: RunResult) -> None:
+    write_whole(paths.result, [json.dumps(result.to_dict(), indent=2).encode()])
 
 
 def _told_params(prepared: Prepared, history: History) -> Params:

@@ -12,14 +12,24 @@ from collections.abc import Callable
 from gradmux.orchestrator.disk import DiskError
 from gradmux.orchestrator.errors import PreflightError, RowsInteract, RunCancelled, RunStopped
 from gradmux.orchestrator.loop import Loop, RunSummary
+from gradmux.orchestrator.record import EndLine
 from gradmux.orchestrator.runs.keeper import Keeper
 
 
 def play(
-    loop: Loop, keeper: Keeper, *, drain_s: float, recall: Callable[[], None], steps: int | None = None
+    loop: Loop,
+    keeper: Keeper,
+    *,
+    drain_s: float,
+    recall: Callable[[], None],
+    steps: int | None = None,
+    done: Callable[[EndLine], None] = lambda _: None,
+    late_s: float | None = None,
 ) -> RunSummary:
-    """Runs the loop, saves the models at its end, and waits up to `drain_s` for answers that are still billed.
+    """Runs the loop, saves the models at its end, and waits for answers that are still billed.
 
+    `done` is called as soon as the models are, with the end of the record that is not written yet; answers are waited
+    for after that, up to `late_s` (None: as `drain_s`, which is how long those of a cancelled run are waited for).
     `recall` tells the workers of this life not to compute any more; `steps` of the whole run: when the loop ends with
     fewer, it was a segment of it, and all that is in flight is waited for. Raises what ended the run early: RunStopped,
     when it can be resumed.
@@ -42,4 +52,13 @@ def play(
     keeper.save()
     if steps is not None and loop.steps < steps:
         return loop.drain(math.inf, reason="a segment; the run goes on")
-    return loop.drain(drain_s)
+    try:
+        done(loop.ending())
+    except BaseException as error:
+        recall()
+        loop.fail(error)
+        raise
+    summary = loop.drain(drain_s if late_s is None else late_s)
+    if summary.in_flight:
+        recall()
+    return summary

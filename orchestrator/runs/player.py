@@ -80,6 +80,10 @@ class Player:
     mirror: Mirror | NoMirror
     on_step: OnStep | None
     tell: Callable[[str], None]
+    done: Callable[[TorchTrainer, EndLine | None], None] = lambda trainer, rest: None
+    """called as soon as the models are, with what the record does not hold yet; then their last bills are waited for"""
+    late_s: float = 0.0
+    """how long, at most"""
 
     @property
     def prepared(self) -> Prepared:
@@ -119,6 +123,7 @@ class Player:
         if start.finished:
             keeper.write(this.parts.header(self.prepared.scheme(), manifest.steps))
             keeper.write(EndLine("done", 0.0, "nothing was left to do"))
+            self.done(trainer, None)
         elif this.prepared.auto:
             this.play_auto(trainer, keeper, manifest.steps)
         else:
@@ -205,7 +210,15 @@ class Player:
         checks.begin(loop)
         steps = None if watched is None else watched.steps
         try:
-            play(loop, keeper, drain_s=config.cluster.timeout_s, recall=partial(recall, parts), steps=steps)
+            play(
+                loop,
+                keeper,
+                drain_s=config.cluster.timeout_s,
+                recall=partial(recall, parts),
+                steps=steps,
+                done=partial(self.done, trainer),
+                late_s=min(self.late_s, config.cluster.timeout_s),
+            )
         except TaskFailed as failure:
             diverging = Diverging(self.prepared, trainer, parts.paths)
             raise explained(failure, parts, rounds, requests, diverging) from failure

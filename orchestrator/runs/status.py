@@ -3,7 +3,8 @@
     created      submitted, never begun              interrupted  its process died: no end in the record
     running      a process holds the lock            stopped      ended early, in order
     cancelling   the same, and it was asked to end   cancelled    ended because somebody cancelled it
-    done         there is a result                   failed       ended by an error of ours or the job's
+    done         there is a result (its process may  failed       ended by an error of ours or the job's
+                 still wait for the last bills)
     damaged      a file of it cannot be read
 
 All but `running`, `cancelling` and `done` can be resumed (`damaged` after a file was mended). Knows no backend.
@@ -147,6 +148,8 @@ def read_result(paths: RunPaths) -> dict[str, Any]:
 
 def _state(paths: RunPaths, held: bool, life: Life | None, cancelled: int, history: History) -> State:
     epoch = -1 if life is None else life.epoch
+    if held and _is_billing(paths):
+        return State.DONE
     if held:
         return State.CANCELLING if cancelled >= max(epoch, 0) else State.RUNNING
     if paths.result.exists():
@@ -159,6 +162,14 @@ def _state(paths: RunPaths, held: bool, life: Life | None, cancelled: int, histo
     if end is None or end.state == "done" or history.header is None or history.header.epoch != epoch:
         return State.INTERRUPTED
     return State(end.state) if end.state in ("stopped", "cancelled") else State.FAILED
+
+
+def _is_billing(paths: RunPaths) -> bool:
+    """Has the life that goes on written its results, and only waits for its last bills?"""
+    try:
+        return paths.result.stat().st_mtime_ns > paths.life.stat().st_mtime_ns
+    except FileNotFoundError:
+        return False
 
 
 def _told(paths: RunPaths, state: State, life: Life | None, history: History, job: Mapping[str, Any]) -> RunStatus:
