@@ -20,6 +20,7 @@ from typing import Any
 from gradmux.orchestrator.backends import PlaceNote
 from gradmux.orchestrator.disk import DISK, Disk, write_whole
 from gradmux.orchestrator.errors import ConfigError, GradmuxError
+from gradmux.orchestrator.runs.last_words import make_room, say
 from gradmux.orchestrator.runs.lock import RunBusy, only_process
 from gradmux.orchestrator.runs.paths import RunPaths
 
@@ -137,7 +138,12 @@ def living(paths: RunPaths, epoch: int | None = None, disk: Disk = DISK) -> Iter
             raise RunBusy(f"{paths.run} has been resumed by another process since")
         life = Life(number, os.getpid(), socket.gethostname(), _now(), token=secrets.token_hex(8))
         _write(paths, life, disk)
-        yield life
+        make_room(paths.last_words, disk)
+        try:
+            yield life
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            say(paths.last_words, number, error)
+            raise
 
 
 def settle(paths: RunPaths, life: Life, place: PlaceNote, disk: Disk = DISK) -> None:

@@ -77,6 +77,11 @@ class RunPaths:
         return self.folder / "lock"
 
     @property
+    def last_words(self) -> Path:
+        """Why the last life ended, where its record does not say so."""
+        return self.folder / "last-words.json"
+
+    @property
     def life(self) -> Path:
         """The life that began last."""
         return self.folder / "life.json"

@@ -14,6 +14,7 @@ Read next: `index.py`.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -22,9 +23,13 @@ from typing import Any
 from gradmux.orchestrator.errors import GradmuxError
 from gradmux.orchestrator.record import RecordError
 from gradmux.orchestrator.runs.history import STEPS, Follower, History
+from gradmux.orchestrator.runs.last_words import last_words
 from gradmux.orchestrator.runs.life import FolderError, Life, cancelled_epoch, last_life
 from gradmux.orchestrator.runs.lock import is_held
 from gradmux.orchestrator.runs.paths import RunPaths
+
+FULL_BYTES = 1 << 20
+"""A disk with less room than this is called full."""
 
 
 class State(StrEnum):
@@ -158,10 +163,18 @@ def _state(paths: RunPaths, held: bool, life: Life | None, cancelled: int, histo
         return State.CANCELLED
     if life is None:
         return State.CREATED
-    end = history.end
-    if end is None or end.state == "done" or history.header is None or history.header.epoch != epoch:
+    ended = _how_it_ended(paths, epoch, history)
+    if ended is None:
         return State.INTERRUPTED
-    return State(end.state) if end.state in ("stopped", "cancelled") else State.FAILED
+    return State(ended[0]) if ended[0] in ("stopped", "cancelled") else State.FAILED
+
+
+def _how_it_ended(paths: RunPaths, epoch: int, history: History) -> tuple[str, str] | None:
+    """State and reason of the last life's end, by its record or its last words; None where neither says so."""
+    end, words = history.end, last_words(paths.last_words)
+    if end is not None and history.header is not None and history.header.epoch == epoch and end.state != "done":
+        return end.state, end.reason
+    return (words.state, words.reason) if words is not None and words.epoch == epoch else None
 
 
 def _is_billing(paths: RunPaths) -> bool:
@@ -178,7 +191,7 @@ def _told(paths: RunPaths, state: State, life: Life | None, history: History, jo
     return RunStatus(
         run=paths.run,
         state=state,
-        reason=_reason(state, history),
+        reason=_reason(paths, state, -1 if life is None else life.epoch, history),
         name=str(job.get("name", "")),
         backend=str(job.get("cluster", {}).get("backend", "")),
         scheme=str(job.get("scheme", {}).get("name", "")),
@@ -202,11 +215,20 @@ def _told(paths: RunPaths, state: State, life: Life | None, history: History, jo
     )
 
 
-def _reason(state: State, history: History) -> str:
+def _reason(paths: RunPaths, state: State, epoch: int, history: History) -> str:
     if state is State.INTERRUPTED:
-        return "its process has ended without a word: killed, or the machine went down"
-    told = history.end.reason.partition("\n")[0] if history.end is not None and state.resumable else ""
+        full = "; its disk is full" if _is_full(paths) else ""
+        return f"its process has ended without a word: killed, or the machine went down{full}"
+    ended = _how_it_ended(paths, epoch, history)
+    told = ended[1].partition("\n")[0] if ended is not None and state.resumable else ""
     return told if told.isprintable() else ascii(told)
+
+
+def _is_full(paths: RunPaths) -> bool:
+    try:
+        return shutil.disk_usage(paths.folder).free < FULL_BYTES
+    except OSError:
+        return False
 
 
 def _job(paths: RunPaths) -> Mapping[str, Any]:

@@ -101,7 +101,7 @@ def test_a_run_whose_results_cannot_be_written_says_so_in_its_record(error: Base
 
 def test_what_has_not_come_back_is_bounded_in_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths, played = SmallJob().submit(tmp_path), Played(1.0)
-    paths.record.write_text("".join(encode_line(line) + "\n" for line in played.record.lines))
+    paths.record.write_bytes(b"".join(encode_line(line) + b"\n" for line in played.record.lines))
     model = ModelResult("m", ROUNDS, 0.1, {}, tmp_path / "m")
     run = RunResult("r", "done", "gc", {}, WORKERS, 0.5, ROUNDS, 1.0, 0.0, 0, (model,), 0.0, 1.0, paths.record)
     told = with_bill(Trained(run, {}), paths, timeout_s=60.0).run.to_dict()
