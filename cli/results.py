@@ -18,7 +18,7 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
     if settings.json:
         print_json(result)
         return
-    from gradmux.orchestrator.results import stayed
+    from gradmux.orchestrator.results import not_back, stayed
     from gradmux.orchestrator.schemes.codes.code import noise
 
     rows = [
@@ -32,7 +32,7 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
         ("run", f"{result['run']} ({result['scheme']} {parameters}, {result['workers']} workers)"),
         ("time", f"{result['wall_s']:.2f} s for {result['rounds']} rounds"),
         ("billed", f"{cost['billed_s']:.1f} s in {cost['invocations']} invocations"),
-        *_not_back(cost),
+        *not_back(cost),
         (
             "decode",
             f"residual at most {decode['max_residual']:.1e}, amplification at most {decode['max_amplification']:.2f}",
@@ -44,14 +44,6 @@ def tell_result(settings: Settings, result: Mapping[str, Any]) -> None:
         ("weights", str(Path(result["models"][0]["checkpoint"]).parent)),
     ]
     console.print(facts(told))
-
-
-def _not_back(cost: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Calls that the end of the run did not wait for."""
-    if not cost.get("not_back"):
-        return []
-    most_s = f"{cost['not_back_s_at_most']:.1f} s"
-    return [("not back", f"{cost['not_back']} invocations, which are not in the bill: at most {most_s} more")]
 
 
 def _loss(loss: float | None) -> str:

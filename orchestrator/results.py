@@ -103,6 +103,14 @@ def stayed(jobs: int) -> list[tuple[str, str]]:
     return [("buffers", f"as before after {jobs} steps whose estimates had no answer with the batch's first pass")]
 
 
+def not_back(cost: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Calls that the end of a run did not wait for, as a fact for people; none where there were no such."""
+    if not cost.get("not_back"):
+        return []
+    most_s = f"{cost['not_back_s_at_most']:.1f} s"
+    return [("not back", f"{cost['not_back']} invocations, which are not in the bill: at most {most_s} more")]
+
+
 @dataclass(frozen=True, slots=True)
 class Trained(Mapping[str, "nn.Module"]):
     """The trained modules by name, and the run's numbers in `run`."""

@@ -4,7 +4,7 @@ Each call runs in a thread, so that Ctrl-C is heard while S3 does not answer, an
 a server that takes requests and is silent, or lets bytes drip, is trouble like any other. What a client of its own
 cannot mend by repeating is tried again here with a new client (new credentials are read then), until patience is over;
 then the run stops, and can be resumed. A missing key is an answer, not trouble. Knows no S3. Read next:
-`orchestrator/store.py`, `orchestrator/moving.py`.
+`pulse.py`, `orchestrator/store.py`, `orchestrator/moving.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gradmux.orchestrator.daemons import DaemonThreads
 from gradmux.orchestrator.errors import PreflightError, RunStopped
 from gradmux.orchestrator.moving import Moving
 from gradmux.orchestrator.ports import StoreClient
+from gradmux.orchestrator.runs.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ LONGEST_WAIT_S = 10.0
 TOLD_S = 5.0
 """Silence is told after so long."""
 THREADS = 8
+ALIVE = "alive"
+"""the key that the pulse asks for; nothing lies there"""
 
 
 class StoreSilent(RunStopped):
@@ -50,7 +53,26 @@ class PatientStore:
         self._client = connect()
         self._renewing = threading.Lock()
         self._threads = DaemonThreads(THREADS, "patient-store")
-        self._silent = False
+        self._silent = self._told = False
+        self._pulse = Pulse(lambda: self._client.exists(ALIVE))
+
+    def check(self) -> None:
+        """Raises StoreSilent when the store has not answered even a small question for as long as patience lasts.
+
+        To be called now and then while workers are waited for, which wait for the store, too.
+        """
+        silent_s = self._pulse.silent_s()
+        if silent_s >= self._patience_s > 0:
+            self._silent = True
+            told = f"{self._place()} has not answered for {silent_s:.0f} s, and workers need it, too"
+            raise StoreSilent(f"{told}; waited {self._patience_s:g} s, then gave up")
+        if silent_s >= TOLD_S and not self._told:
+            left_s = self._patience_s - silent_s
+            line = (
+                "%s has not answered for %.0f s, and workers need it, too: in %.0f s the run stops, and can be resumed"
+            )
+            log.warning(line, self._place(), silent_s, left_s)
+        self._told = silent_s >= TOLD_S
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self._ask(lambda client: client.put(key, data), f"to take {key}", len(data))

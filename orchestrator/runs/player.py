@@ -29,6 +29,7 @@ from gradmux.orchestrator.runs.keep import fix_passes
 from gradmux.orchestrator.runs.keeper import Keeper
 from gradmux.orchestrator.runs.log import LoggedRecord
 from gradmux.orchestrator.runs.mirror import Mirror, NoMirror
+from gradmux.orchestrator.runs.patience import PatientStore
 from gradmux.orchestrator.runs.play import play
 from gradmux.orchestrator.runs.policy import auto_job
 from gradmux.orchestrator.runs.prepare import Prepared
@@ -49,8 +50,8 @@ OnStep = Callable[[Decoded], None]
 class Checks:
     """What a loop asks between events: is it to end, has it cost too much, is its segment over?"""
 
-    def __init__(self, stop: Stop, budget: Budget | None, watched: Watched | None) -> None:
-        self._stop, self._budget, self._watched = stop, budget, watched
+    def __init__(self, stop: Stop, budget: Budget | None, watched: Watched | None, store: PatientStore) -> None:
+        self._stop, self._budget, self._watched, self._store = stop, budget, watched, store
         self._loop: Loop | None = None
 
     def begin(self, loop: Loop) -> None:
@@ -60,6 +61,7 @@ class Checks:
     def check(self) -> None:
         """Raises what ends the run early."""
         self._stop.check()
+        self._store.check()
         if self._loop is None:
             return
         if self._budget is not None:
@@ -180,7 +182,7 @@ class Player:
         A segment that is `watched` may end early. Unless it is the last one, all that is in flight is waited for.
         """
         parts, plan, config = self.parts, self.prepared.plan, self.prepared.config
-        checks = Checks(self.stop, parts.budget(), watched)
+        checks = Checks(self.stop, parts.budget(), watched, parts.store)
         held = Held(workers.aggregation.sums)
         measuring = DistanceTrainer(trainer, plan, held)
         distances = RecordedDistances(measuring)
