@@ -278,7 +278,9 @@ def _assumes(
     }[delays.how]
     if delays.how is How.LONGER and delays.name != "none":
         takes += f", or the emulator's delay of {delays.name!r} if that is longer"
-    told = [f"{takes}, all of it billed", "no cold starts, no faults", *_moving(trial)]
+    failing = float(np.isinf(delays.delays_s).mean())
+    faults = f"{failing:.1%} of them fail as the delays say and are repeated" if failing else "no faults"
+    told = [f"{takes}, all of it billed", f"no cold starts, {faults}", *_moving(trial)]
     if played.jobs < prepared.plan.jobs:
         told.append(f"{played.jobs:,} of {prepared.plan.jobs:,} gradients played")
     if prepared.auto:

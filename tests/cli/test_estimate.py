@@ -114,6 +114,20 @@ def test_on_aws_lambdas_delays_come_on_top_of_what_a_share_takes_here(gradmux: G
     assert "BUDGET" not in text
 
 
+def test_calls_that_fail_are_priced_and_named(gradmux: Gradmux, job: Path, tmp_path: Path) -> None:
+    """Of six workers one fails in every other round, found after 2 s, and answers at the second or third attempt."""
+    (tmp_path / "whole.csv").write_text("1,1,1,1,1,1\n" * 8)
+    (tmp_path / "failing.csv").write_text("1,1,1,1,1,1\n1,1,,1,1,1\n" * 4)
+    sets = (UNCODED, *AWS, "cluster.timeout_s=2", "cluster.attempts=9")
+    whole = estimate(gradmux, job, *sets, more=("--delays", str(tmp_path / "whole.csv")))
+    failing = estimate(gradmux, job, *sets, more=("--delays", str(tmp_path / "failing.csv")))
+    again = failing["invocations"] - whole["invocations"]
+    assert again >= JOBS / 2
+    assert failing["billed_s"] == pytest.approx(whole["billed_s"] + 2 * again, abs=0.01)
+    assert "8.3% of them fail as the delays say and are repeated" in failing["assumes"]
+    assert "no faults" in whole["assumes"]
+
+
 TREE = {
     "scheme": {"name": "uncoded"},
     "data": {"train": "digits:train", "batch_size": 64},
