@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gradmux.orchestrator.errors import ConfigError
-from gradmux.orchestrator.runs.paths import RunPaths
+
+if TYPE_CHECKING:
+    from gradmux.orchestrator.runs.paths import RunPaths
 
 
 def require_layout(paths: RunPaths) -> None:

@@ -8,6 +8,7 @@ server, `flock`): it is named, since two runs could not be told apart while it d
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -23,6 +24,8 @@ from gradmux.orchestrator.errors import GradmuxError
 PATIENCE_S = 0.3
 """Somebody who only looks holds the lock for an instant."""
 LOOK_S = 0.02
+NO_LOCK = (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR)
+"""There is none, or what is there is a link in a circle or a socket."""
 
 
 KERNELS_LIST = Path("/proc/locks")
@@ -93,8 +96,10 @@ def holders(lock: Path, listed: Path = KERNELS_LIST) -> list[Holder]:
 def is_held(lock: Path) -> bool:
     """Does a living process hold the lock?"""
     try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # what is a pipe is not waited for
+    except OSError as error:
+        if error.errno not in NO_LOCK:
+            raise
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -23,6 +23,7 @@ from gradmux.orchestrator.errors import ConfigError, RunStopped
 from gradmux.orchestrator.ports import Bucket, Store
 from gradmux.orchestrator.runs.checkpoints import KEPT, NAME, Checkpoints
 from gradmux.orchestrator.runs.door import Brought, Door, Piece, life_name, lives_in, pieces_in, safe_place
+from gradmux.orchestrator.runs.layout import require_layout
 from gradmux.orchestrator.runs.life import NEVER, Life, last_life, request_cancel
 from gradmux.orchestrator.runs.lock import RunBusy, is_held
 from gradmux.orchestrator.runs.paths import RunPaths, all_runs, create_run
@@ -146,6 +147,7 @@ def bring(store: Bucket, keys: Keys, home: Path, bucket: str = "", disk: Disk = 
     if paths is None:
         paths = create_run(home, name, lambda made: coming.all(made, keys.run), disk)
     else:
+        require_layout(paths)
         if is_held(paths.lock):
             raise RunBusy(f"{paths.run} runs on this machine: `gradmux status {paths.run}`")
         known = last_life(paths)

@@ -30,6 +30,7 @@ from pathlib import Path
 
 from gradmux.orchestrator.disk import DISK, Disk, DiskError, tighten, tighten_all
 from gradmux.orchestrator.errors import ConfigError
+from gradmux.orchestrator.runs.layout import require_layout
 
 STAGING = ".new-"
 OURS = ("runs", "slots", "local.", "prices.toml")
@@ -170,7 +171,7 @@ def find_run(home: Path, name: str, *, as_it_is: bool = False) -> RunPaths:
 
     `as_it_is`: it is not yet, so that files which others may have changed can be told of first.
 
-    Raises: ConfigError when there is none.
+    Raises: ConfigError when there is none, or what lies in its folder is of another kind than a run's.
     """
     if "\0" in name or any(len(os.fsencode(part)) > NAME_BYTES for part in name.split("/")):
         raise ConfigError(f"there is no run {name[:60]!a}...: no file has such a name")
@@ -178,7 +179,9 @@ def find_run(home: Path, name: str, *, as_it_is: bool = False) -> RunPaths:
         if name not in ("", ".", "..") and (folder / "job.json").is_file():
             if not as_it_is and (folder / "store-name").is_file():  # else it may be any folder of the user's
                 tighten_all(folder)
-            return RunPaths(folder.resolve())
+            found = RunPaths(folder.resolve())
+            require_layout(found)
+            return found
     if name not in ("", ".", "..") and (emptied := runs_folder(home) / name).is_dir():
         raise ConfigError(f"{emptied} holds no job.json, which says what was submitted: restore it, or submit again")
     known = [paths.run for paths in all_runs(home)]

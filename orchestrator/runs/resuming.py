@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradmux.orchestrator.runs.layout import require_layout
 from gradmux.orchestrator.runs.lock import busy, is_held
 from gradmux.orchestrator.runs.mirror import bring_from_s3
 from gradmux.orchestrator.runs.ownership import distrust_run
@@ -23,7 +22,6 @@ def find_again(run: str, home: Path) -> RunPaths:
     Raises: ConfigError when there is none, RunBusy while another process runs it.
     """
     paths = bring_from_s3(run, home) if run.startswith(S3) else find_run(home, run, as_it_is=True)
-    require_layout(paths)
     if not paths.result.exists() and is_held(paths.lock):
         raise busy(paths.run, paths.lock)  # before the job is prepared once more, which takes seconds
     return paths

@@ -20,10 +20,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from gradmux.orchestrator.errors import GradmuxError
+from gradmux.orchestrator.errors import ConfigError, GradmuxError
 from gradmux.orchestrator.record import RecordError
 from gradmux.orchestrator.runs.history import STEPS, Follower, History
 from gradmux.orchestrator.runs.last_words import last_words
+from gradmux.orchestrator.runs.layout import require_layout
 from gradmux.orchestrator.runs.life import FolderError, Life, cancelled_epoch, last_life
 from gradmux.orchestrator.runs.lock import is_held
 from gradmux.orchestrator.runs.paths import RunPaths
@@ -124,10 +125,11 @@ def status_of(paths: RunPaths, follower: Follower | None = None) -> RunStatus:
     """The run now; a `follower` that has read the record before need not read it again."""
     held = is_held(paths.lock)
     try:
+        require_layout(paths)
         life, cancelled = last_life(paths), cancelled_epoch(paths)
         history = (follower or Follower(paths.record)).read()
         job = _job(paths)
-    except (FolderError, RecordError) as error:
+    except (FolderError, RecordError, ConfigError) as error:
         state = State.RUNNING if held else State.DAMAGED
         return RunStatus(paths.run, state, reason=str(error), folder=str(paths.folder))
     state = _state(paths, held, life, cancelled, history)

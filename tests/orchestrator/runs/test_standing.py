@@ -22,6 +22,7 @@ from gradmux.orchestrator.ports import ModelState
 from gradmux.orchestrator.record import Header, decode_line, encode_line, read_record
 from gradmux.orchestrator.runs.checkpoints import MANIFEST, Checkpoints, Manifest, read_checkpoint
 from gradmux.orchestrator.runs.history import DONE, RUN, UNRECORDED, read_history
+from gradmux.orchestrator.runs.index import statuses
 from gradmux.orchestrator.runs.layout import require_layout
 from gradmux.orchestrator.runs.life import FolderError, store_name
 from gradmux.orchestrator.runs.materials import keep, kept
@@ -393,6 +394,9 @@ def test_files_that_are_none(stopped: RunPaths, name: str, kind: str) -> None:
     OTHERS.get(kind, Path.mkdir)(path)
     with refused(f"{name} must be a file, but is {kind}", ConfigError):
         find_again(stopped.run, stopped.folder.parent.parent)
+    (status,) = statuses(stopped.folder.parent.parent)
+    assert (status.state, status.reason) == (State.DAMAGED, status_of(stopped).reason)
+    assert f"{name} must be a file" in status.reason
 
 
 @pytest.mark.parametrize("kind", ["a file", *OTHERS])
@@ -418,6 +422,8 @@ def test_a_link_to_a_file_is_not_written_through_and_one_to_a_folder_may_be(stop
     emptied(stopped.log).symlink_to(precious)
     with refused(r"log\.txt must be a file, but is a link", ConfigError):
         require_layout(stopped)
+    emptied(stopped.lock).symlink_to("lock")
+    assert statuses(stopped.folder.parent.parent)[0].state is State.DAMAGED
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a/" + "ü" * 200, "nul\0", "..", "", "../..", "no-such-1"], ids=ascii)
