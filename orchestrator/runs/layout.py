@@ -20,7 +20,7 @@ def require_layout(paths: RunPaths) -> None:
     """Raises ConfigError that names the first thing which is of another kind than a run's."""
     for file in (
         paths.job, paths.store_name, paths.origin, paths.lock, paths.life, paths.record, paths.cancel, paths.log,
-        paths.result,
+        paths.result, paths.last_words,
     ):  # fmt: skip
         _require_file(file)
     for folder in (paths.materials, paths.checkpoints, paths.failed, paths.weights("").parent):

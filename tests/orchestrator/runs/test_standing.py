@@ -357,6 +357,7 @@ FILES = [
     "cancel.json",
     "log.txt",
     "result.json",
+    "last-words.json",
 ]
 FOLDERS = ["materials", "checkpoints", "failed", "weights"]
 
