@@ -48,7 +48,7 @@ def say(path: Path, epoch: int, error: BaseException) -> None:
     if len(text) > ROOM_BYTES:
         text = json.dumps({"epoch": epoch, "state": state, "reason": type(error).__name__}).encode()
     with suppress(OSError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would hang
         try:
             os.pwrite(descriptor, text.ljust(ROOM_BYTES), 0)
             os.fsync(descriptor)
@@ -58,6 +58,8 @@ def say(path: Path, epoch: int, error: BaseException) -> None:
 
 def last_words(path: Path) -> LastWords | None:
     """Those of the last life that had any; None where there are none that can be read."""
+    if not path.is_file():  # a pipe would hang
+        return None
     try:
         fields = json.loads(path.read_bytes())
         return LastWords(int(fields["epoch"]), str(fields["state"]), str(fields["reason"]))

@@ -21,7 +21,7 @@ from gradmux.orchestrator.daemons import DaemonThreads
 from gradmux.orchestrator.errors import PreflightError, RunStopped
 from gradmux.orchestrator.moving import Moving
 from gradmux.orchestrator.ports import StoreClient
-from gradmux.orchestrator.runs.pulse import Pulse
+from gradmux.orchestrator.runs.pulse import EVERY_S, Pulse
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class PatientStore:
         self._renewing = threading.Lock()
         self._threads = DaemonThreads(THREADS, "patient-store")
         self._silent = self._told = False
-        self._pulse = Pulse(lambda: self._client.exists(ALIVE))
+        self._pulse = Pulse(lambda: self._client.exists(ALIVE), every_s=min(EVERY_S, max(1.0, patience_s / 4)))
 
     def check(self) -> None:
         """Raises StoreSilent when the store has not answered even a small question for as long as patience lasts.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 EVERY_S = 10.0
-"""between an answer and the next question, while somebody wants to know"""
+"""between an answer and the next question, while somebody wants to know, at most"""
 
 
 class Pulse:
@@ -24,12 +24,14 @@ class Pulse:
         question: Callable[[], object],
         clock: Callable[[], float] = time.monotonic,
         begin: Callable[[Callable[[], None]], None] | None = None,
+        every_s: float = EVERY_S,
     ) -> None:
         """`question` comes back, or raises, when there was an answer, of whatever kind. `begin` runs it elsewhere."""
+        self._every_s = every_s
         self._question, self._clock, self._begin = question, clock, begin or _in_a_thread
         self._lock = threading.Lock()
         self._asked_s: float | None = None
-        self._answered_s = -EVERY_S
+        self._answered_s = -every_s
 
     def silent_s(self) -> float:
         """For how long the question that is out has not been answered; 0 when none is."""
@@ -37,7 +39,7 @@ class Pulse:
             now_s = self._clock()
             if self._asked_s is not None:
                 return now_s - self._asked_s
-            if now_s - self._answered_s < EVERY_S:
+            if now_s - self._answered_s < self._every_s:
                 return 0.0
             self._asked_s = now_s
         self._begin(self._ask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,12 @@ def test_a_killed_process_leaves_no_words_and_those_of_former_lives_do_not_count
 @pytest.mark.parametrize("content", [b"", b"null", b"[1]", b"{}", b'{"epoch": "x"}', b"\xff", b" " * ROOM_BYTES])
 def test_words_that_cannot_be_read_are_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "w").write_bytes(content)
+    assert last_words(tmp_path / "w") is None
+
+
+def test_a_pipe_in_their_place_holds_up_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "w")
+    say(tmp_path / "w", 0, ValueError("x"))
     assert last_words(tmp_path / "w") is None
 
 
