@@ -111,6 +111,7 @@ class _Multiplexed:
     def __init__(self, batch: Batch, setting: Setting, draws: Draws, detail: bool) -> None:
         self._batch, self._setting, self._draws = batch, setting, draws
         self._burst, self._private = int(batch.ints("burst")[0]), int(batch.ints("window")[0]) - 1
+        self._delay = int(batch.delay()[0])
         assert (batch.ints("burst") == self._burst).all(), "one B at a time"
         assert (batch.ints("window") == self._private + 1).all(), "one W at a time"
         self._groups = _Groups(batch, draws)
@@ -120,7 +121,7 @@ class _Multiplexed:
         self._billed_s = np.zeros(batch.size)
 
     def play(self) -> Played:
-        rounds = self._setting.jobs + self._private - 1 + self._burst
+        rounds = self._setting.jobs + self._delay
         for t in range(rounds):
             self._round(t, last=t == rounds - 1)
         calls = np.full(self._batch.size, rounds * self._draws.workers)
@@ -149,7 +150,7 @@ class _Multiplexed:
         if not self._setting.limits.harvest_late:
             for job in self._active:
                 job.forget_after(end_s)
-        if t >= self._private - 1 + self._burst:
+        if t >= self._delay:
             self._active.popleft()
 
     def _send(self, t: int) -> FloatArray:

@@ -11,6 +11,7 @@ import pytest
 from gradmux.orchestrator.closing import Closing
 from gradmux.orchestrator.delays import DelayProfile, generate
 from gradmux.orchestrator.errors import ConfigError, SchemeFault
+from gradmux.orchestrator.evaluate import Batch, Evaluator, Setting
 from gradmux.orchestrator.fleets.profile_fleet import LoadModel
 from gradmux.orchestrator.policies import Limits, wait_policy
 from gradmux.orchestrator.schemes.registry import REGISTRY, register
@@ -77,6 +78,20 @@ def test_a_scheme_from_elsewhere_is_tuned_by_the_loop(profile: DelayProfile, plu
     found = tune(profile, replace(QUICK, schemes=(plugin,)))
     assert (found.best.scheme, found.best.workers, found.best.exact) == (plugin, 8, True)
     assert found.evaluated == 1
+    settings = SimulationOptions(
+        QUICK.jobs,
+        QUICK.models,
+        limits=Limits(concurrency=found.concurrency),
+        load=LoadModel(1.0, profile.reference_load()),
+        workers=8,
+    )
+    played = simulate(profile.delays_s, plugin, found.best.params, settings)
+    assert (found.best.total_s, found.best.billed_s) == (played.total_s, played.billed_s)
+
+
+def test_the_evaluator_names_what_it_knows_when_asked_for_another(profile: DelayProfile, plugin: str) -> None:
+    with pytest.raises(ConfigError, match=f"{plugin} is not evaluated .*use simulate"):
+        Evaluator(Setting(profile.delays_s)).play(Batch(plugin, 8, {}, 1))
 
 
 def test_the_grid_that_a_scheme_offers_is_what_is_tried(profile: DelayProfile) -> None:
