@@ -14,12 +14,13 @@ from aiohttp import web
 from msgspec import structs
 
 from gradmux.infra.local.answers import RESPONSE_BYTES
-from gradmux.lambda_worker.contract import Result, encode_result, reply_json
+from gradmux.lambda_worker.contract import Result, encode_result, gradient_offset, reply_json, stem
+from gradmux.lambda_worker.spill import spilled
 from gradmux.orchestrator.errors import ConfigError, PreflightError
 from gradmux.orchestrator.fleets.calling import Function, Ramp
 from gradmux.orchestrator.fleets.lambda_fleet import LambdaFleet
 from gradmux.orchestrator.ports import Invocation, Outcome
-from gradmux.orchestrator.store import MemoryStore, StoreUnavailable
+from gradmux.orchestrator.store import Keys, MemoryStore, StoreUnavailable
 from tests.orchestrator.fleet_contract import call, take_all
 from tests.orchestrator.fleets.asking import Answering, always, ask, opened
 from tests.orchestrator.fleets.emulated import RealFleet
@@ -223,17 +224,24 @@ def test_each_task_ends_as_it_ends(kind: RealFleet, endpoint: FakeLambda) -> Non
 # --- results in the store ----------------------------------------------------------------------------------------
 
 
+SPILLED = f"{stem(Keys('run').spill(2, 5), 3, 2, 5, 1)}/0"
+"""where the worker of the call that `ask` makes puts its result"""
+
+
 def test_spilled_results_are_fetched(kind: RealFleet, endpoint: FakeLambda) -> None:
     store, buffer = MemoryStore(), encode_result(GRADIENT, SUMS)
-    store.put("runs/run/results/ab/1", buffer)
-    endpoint.behave = changed(results=(Result(0, 0, "ok", key="runs/run/results/ab/1", size=len(buffer)),))
+    store.put(SPILLED, buffer)
+    whole = spilled(Result(0, 0, "ok", buffer=buffer, size=len(buffer)), SPILLED)
+    endpoint.behave = changed(results=(whole,))
     arrival = ask(kind, endpoint, store=store)
     np.testing.assert_array_equal(arrival.results[0].gradient, GRADIENT)
-    store.put("runs/run/results/ab/1", buffer[:-4])
+    store.put(SPILLED, buffer[:-4])
     assert "bytes where its header promises" in ask(kind, endpoint, store=store).error
-    store.delete(["runs/run/results/ab/1"])
+    store.delete([SPILLED])
     arrival = ask(kind, endpoint, store=store)
-    assert (arrival.outcome, arrival.error) == (Outcome.FAILED, "no object runs/run/results/ab/1")
+    assert (arrival.outcome, arrival.error) == (Outcome.FAILED, f"no object {SPILLED}")
+    endpoint.behave = changed(results=(structs.replace(whole, key="runs/run/results/ab/1"),))
+    assert "is not where it was to be put" in ask(kind, endpoint, store=store).error
 
 
 class BrokenStore(MemoryStore):
@@ -242,7 +250,7 @@ class BrokenStore(MemoryStore):
 
 
 def test_a_store_that_is_gone_ends_the_run_resumably(kind: RealFleet, endpoint: FakeLambda) -> None:
-    endpoint.behave = changed(results=(Result(0, 0, "ok", key="k", size=1),))
+    endpoint.behave = changed(results=(Result(0, 0, "ok", key=SPILLED, size=1, offset=gradient_offset(0)),))
     with pytest.raises(StoreUnavailable, match="does not answer"):
         ask(kind, endpoint, store=BrokenStore())
 
