@@ -91,7 +91,7 @@ class Sandbox:
     def _read_marker(self, key: str) -> int:
         try:
             return cancelled_epoch(self.objects.get(key))
-        except (MissingObject, StoreError):  # no marker; or none to be had, and then computing is the lesser evil
+        except (MissingObject, StoreError):  # no marker; or none can be read, and then computing is the lesser evil
             return -1
 
     def model(self, key: str) -> Model:

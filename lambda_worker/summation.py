@@ -28,12 +28,12 @@ class Scratch:
         self._free: list[Vector] = []
 
     def take(self, size: int) -> Vector:
-        """A vector that nobody uses; what is in it does not matter."""
+        """A vector that is not used; what is in it does not matter."""
         vector = self._free.pop() if self._free else np.empty(self._elements, self._dtype)
         return vector[:size]
 
     def give(self, vector: Vector) -> None:
-        """Nobody uses it any more."""
+        """It is not used any more."""
         whole = vector.base
         assert isinstance(whole, np.ndarray)
         self._free.append(whole)

@@ -26,7 +26,7 @@ class Mu:
     """The papers' rule: who needs more than (1 + mu) times the fastest answer is a straggler.
 
     When the stragglers leave the scheme's straggler model, the round goes on: `wait_out = "until"` admits arrivals in
-    order until the rest conforms; `"all"` waits for everybody, as the published simulator does.
+    order until the rest conforms; `"all"` waits for all workers, as the published simulator does.
     """
 
     mu: float = 1.0

@@ -229,7 +229,7 @@ class Trainer(Protocol):
         ...
 
     def retire(self, job: int) -> None:
-        """Nobody will refer to the weights that `job` started from any more; it may never have been published."""
+        """Nothing will refer to the weights that `job` started from any more; it may never have been published."""
         ...
 
 

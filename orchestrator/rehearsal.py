@@ -127,7 +127,7 @@ def _rehearse(name: str, params: Params, context: Context) -> Rehearsal:
 
 
 def _delays(workers: int, rounds: int) -> list[FloatArray]:
-    """(rounds, n) seconds: nobody late, one worker late in each round, and heavy tails."""
+    """(rounds, n) seconds: no worker late, one worker late in each round, and heavy tails."""
     rng = np.random.default_rng(0)
     even = rng.uniform(1.0, 1.1, (rounds, workers))
     one_late = even.copy()

@@ -38,7 +38,7 @@ class Decode:
 
     job: int
     estimate: bool = False
-    """True: only the least-squares decode is to be had"""
+    """True: there is only the least-squares decode"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +403,7 @@ class Rounds:
         if not slots:
             this.sent, this.start_s = True, self._now
         if t < self._plan.jobs:
-            self._claim_decodable([t])  # a lazy scheme may have asked nobody
+            self._claim_decodable([t])  # a lazy scheme may have asked no worker
         self._outbox.extend(self._invocation(this, worker) for worker in slots)
 
     def _invocation(self, this: RoundState, worker: int) -> Invocation:

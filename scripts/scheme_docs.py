@@ -43,9 +43,10 @@ OPTIONS = (
 CLOSING = """
 ## When a round closes
 
-By default, `earliest`: as soon as the job that is due decodes, and all others still will if nobody straggles from then
-on. These options stand beside a scheme's own parameters, under `[scheme]` in a job file, or as `--set scheme.KEY=VALUE`
-of `gradmux submit`. `gradmux simulate` has all but the last two as options of its own, `gradmux tune` the first four.
+By default, `earliest`: as soon as the job that is due decodes, and all others still will if no worker straggles from
+then on. These options stand beside a scheme's own parameters, under `[scheme]` in a job file, or as
+`--set scheme.KEY=VALUE` of `gradmux submit`. `gradmux simulate` has all but the last two as options of its own,
+`gradmux tune` the first four.
 
 """
 SPECIAL = """
@@ -53,7 +54,7 @@ SPECIAL = """
 its model is ready and the concurrency limit allows, and neither the cap nor late answers concern them.
 
 `sr-sgc` waits for more than `earliest` asks of the others: until job t - 1 decodes, or at most lambda answers to its
-round are missing. Repeats alone could save a job that nobody has answered, but they would take all workers from the
+round are missing. Repeats alone could save a job that no worker has answered, but they would take all workers from the
 next job, and so on for ever. No pattern that it tolerates has to wait.
 """
 

@@ -58,7 +58,7 @@ def up(
 ) -> None:
     """Start the emulator, or find it running, and print the line by which a shell reads its variables.
 
-    They lead AWS clients to it, and hold its key, without which it answers nobody: `eval "$(gradmux local up)"`.
+    They lead AWS clients to it, and hold its key, without which it answers no request: `eval "$(gradmux local up)"`.
     """
     from gradmux.cli.arguments import parse_faults
     from gradmux.infra.local import EmulatorConfig, detached

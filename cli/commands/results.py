@@ -1,4 +1,4 @@
-"""`gradmux results`: what a run that is done came to."""
+"""`gradmux results`: the result of a run that is done."""
 
 from __future__ import annotations
 

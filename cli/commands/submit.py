@@ -33,7 +33,7 @@ def _print_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option("--detach", is_flag=True, help="Train in a process of its own, which outlives this terminal.")
 @click.option("--faults", default="", metavar="KIND=RATE,...", help=FAULTS_HELP)
 @click.option(
-    "--dry-run", is_flag=True, help="Check everything, tell what would run and what it would cost, invoke nobody."
+    "--dry-run", is_flag=True, help="Check everything, tell what would run and what it would cost, invoke no worker."
 )
 @click.option(
     "--delays",

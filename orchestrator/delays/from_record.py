@@ -1,8 +1,8 @@
 """A delay profile out of a run's record: how long each worker's first attempt took, round by round.
 
 Knows no scheme. A row is a round in which every worker was invoked: rounds in which some had nothing to do are left
-out. So is a round with an answer that nobody heard, while that answer may still have been on its way: while it had been
-awaited for less than the longest answer of the run. An answer awaited for longer counts as failed.
+out. So is a round with an answer that was not heard, while it may still have been on its way: while it had been awaited
+for less than the longest answer of the run. An answer awaited for longer counts as failed.
 Read next: `orchestrator/record.py`, the format.
 """
 

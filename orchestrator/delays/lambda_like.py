@@ -5,7 +5,7 @@ One answer takes
     delay = floor_s + slope_s * (load - base_load)
           + above * early + outlier,      above = gap_s + LogNormal + slow + stretch
 
-where *slow* strikes mostly the same, slow-prone indices; *stretch* delays everybody in a rare slow round; *early*
+where *slow* strikes mostly the same, slow-prone indices; *stretch* delays all workers in a rare slow round; *early*
 cuts a share of the answers short; an *outlier* is a client's timeout that hits a few workers of a rare round together.
 
 The presets (`presets.py`) were fitted on public traces of 256 workers, 10 to 30 rounds each
@@ -89,7 +89,7 @@ class LambdaLike:
     """their standard deviation (Gamma)"""
 
     stretch_rate: float = 0.0
-    """chance that a round is slow for everybody"""
+    """chance that a round is slow for all workers"""
     stretch_s: float = 0.0
     """mean further seconds in such a round; the round's own mean is exponential, and so is each answer about it"""
 
@@ -183,7 +183,7 @@ def _classes(p: LambdaLike, shape: tuple[int, int], rng: np.random.Generator) ->
 
 
 def _stretch(p: LambdaLike, shape: tuple[int, int], rng: np.random.Generator) -> FloatArray:
-    """Further seconds in rounds that are slow for everybody, 0 in the others."""
+    """Further seconds in rounds that are slow for all workers, 0 in the others."""
     further_s = np.zeros(shape)
     slow_rounds = rng.random(shape[0]) < p.stretch_rate
     mean_s = rng.exponential(p.stretch_s, size=(int(slow_rounds.sum()), 1))

@@ -104,7 +104,7 @@ PERSISTENT = LambdaLike(
     outlier_long_share=0.33,
 )
 """A quarter of the indices, 8 of every 32, gives most of the stragglers: they repeat 2 to 3 times as often as chance.
-One round in 25 is slow for everybody, one in 25 has timeouts. Canada, large batch, 150 rounds, 25 outliers."""
+One round in 25 is slow for all workers, one in 25 has timeouts. Canada, large batch, 150 rounds, 25 outliers."""
 
 BIMODAL = LambdaLike(
     floor_s=1.33,

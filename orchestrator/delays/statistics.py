@@ -41,7 +41,7 @@ class Straggling:
     burst_max: int
     persistence: float | None
     """variance over the indices of how often each straggles, over its value by chance: 1 is none. Grows with the number
-    of rounds. None where chance leaves no variance: no stragglers, or nobody else"""
+    of rounds. None where chance leaves no variance: no stragglers, or no other workers"""
     repeat_ratio: float | None
     """how much likelier than by chance a straggler of one round straggles in another: 1 is no persistence"""
     correlation: float | None
@@ -69,7 +69,7 @@ class ProfileSummary:
     slowest_s: float
     """slowest answer of a round, median over the rounds"""
     slowest_mean_s: float
-    """its mean: what a round takes that waits for everybody"""
+    """its mean: what a round takes that waits for all workers"""
     round_sd_s: float
     """standard deviation of a round's median, from round to round"""
     tail_s: tuple[float, ...]

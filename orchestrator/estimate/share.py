@@ -1,6 +1,6 @@
 """A worker's share of each model's batch, computed once in this process by the worker's own code: what does it take?
 
-Calls nobody: the worker reads from memory. Its first answer is a cold one and tells whether the share can be computed
+Calls no worker: the code reads from memory. Its first answer is a cold one and tells whether the share can be computed
 at all; the ones after that are timed, each at a snapshot that the worker has not seen. Read next: `job.py`.
 """
 

@@ -2,7 +2,7 @@
 
 All columns share (B, W). A worker owes a job the private chunks that it was given and has not answered for; it redoes
 them in its slots past W-2, where all others compute coded groups. With p groups' turns past, a job can still be saved
-iff nobody owes more than B - p chunks, the past groups decode, and for each group g to come those that owe at most
+iff no worker owes more than B - p chunks, the past groups decode, and for each group g to come those that owe at most
 g - p chunks cover it. Each of these holds from some instant on: the round closes at the last of them.
 Late answers count until the job's deadline (`harvest_late`). Read next: `pipeline.py`.
 """
@@ -79,7 +79,7 @@ class _Job:
         self._found_s = [np.where(found_s > late, np.inf, found_s) for found_s in self._found_s]
 
     def saved_s(self, start_s: FloatArray) -> FloatArray:
-        """(columns,) when the job can no longer fail if nobody straggles; for its last round, when it decodes."""
+        """(columns,) when the job can no longer fail if no worker straggles; for its last round, when it decodes."""
         past = len(self._coded_s)
         found_s = np.array(self._found_s)
         owed = (found_s > start_s[:, np.newaxis]).sum(axis=0)

@@ -88,7 +88,7 @@ class PlainRounds:
     rounds: IntArray
     """(P,) rounds that are played"""
     asked: Mapping[int, BoolArray] = field(default_factory=dict)
-    """round -> (P, n) who is invoked, for the rounds in which that is not everybody"""
+    """round -> (P, n) which workers are invoked, for the rounds in which not all are"""
 
 
 def lay_out(plain: PlainRounds, setting: Setting, draws: Draws) -> Timeline:

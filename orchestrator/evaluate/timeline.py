@@ -146,7 +146,7 @@ class Timeline:
 
     @property
     def peak(self) -> IntArray | None:
-        """(columns,) most invocations in flight at any instant; None where nobody kept account."""
+        """(columns,) most invocations in flight at any instant; None where no account was kept."""
         if self._running is None:
             return None
         peak = self._running.peak

@@ -17,7 +17,7 @@ HEAD_BYTES = 1 << 16
 BODY_BYTES = 1 << 26
 """of a body, at most: ten times what Lambda sends"""
 SPARE_BYTES = 1 << 26
-"""of bodies that nobody uses, at most"""
+"""of bodies that are not used, at most"""
 HEX = frozenset(b"0123456789abcdefABCDEF")
 SWITCHING_PROTOCOLS = 101
 BODILESS = (204, 304)
@@ -73,7 +73,7 @@ class Bodies:
         return body
 
     def give(self, body: bytearray) -> None:
-        """Nobody looks into it any more: there is no view of it."""
+        """Nothing looks into it any more: there is no view of it."""
         if self._spare_bytes + len(body) <= SPARE_BYTES:
             self._spare.append(body)
             self._spare_bytes += len(body)

@@ -29,7 +29,7 @@ class BackupTasks(OneRoundScheme):
         self.backup = backup
 
     def straggler_model(self, name: str) -> StragglerModel:
-        """Nobody may straggle for good."""
+        """No worker may straggle for good."""
         return choose_model(self.name, name, PerRound(0), PerRound(0))
 
 

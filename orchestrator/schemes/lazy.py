@@ -11,8 +11,8 @@ largest ratio of gradient to weight changes seen so far. g-lag: the same for sha
 workers holds whole, the first answer counts. lagc: each group carries an inner (n_q, s) code. In step 0 all send.
 
 By hand, two shards, alpha = 1, D = 1, xi = 1, lag-ps with L = 0.4: step 0 asks both and moves theta by 2. At step 1,
-RHS = 1/4 * 4 = 1 and L^2 ||theta_hat - theta||^2 = 0.64: nobody is asked, the same sum is applied again, theta moves by
-2 once more. At step 2 the drift is 4: 0.16 * 16 = 2.56 > 1, and both are asked.
+RHS = 1/4 * 4 = 1 and L^2 ||theta_hat - theta||^2 = 0.64: no worker is asked, the same sum is applied, theta moves by 2
+once more. At step 2 the drift is 4: 0.16 * 16 = 2.56 > 1, and both are asked.
 
 Sources: Chen, Giannakis, Sun, Yin 2018, LAG (arXiv 1805.09965), (7) and (8); Zhang and Simeone 2019, LAGC (1905.09148),
 whose stateless form this is. The loss and the counts that a step tells are, for a shard that was not sent, those of its

@@ -12,7 +12,7 @@ y = 1/(B + n (W-1) l) of the batch, a private chunk l y, so that all slots are e
 By hand, n = 2, (B, W, lambda) = (1, 2, 1): two slots, T = 1; one group under (2, 1), l = 1, y = 1/3: chunks 0 and 1 are
 private, chunk 2 is shared, 1/3 of the batch each, L = 2/3. Worker 1 straggles in round 0. In round 1 it redoes chunk 1
 of job 0 in slot 1, where worker 0 computes chunk 2; with y(round, worker, slot) the results,
-g = y(0, 0, 0) + y(1, 1, 1) + y(1, 0, 1). With nobody late both compute chunk 2, and either answer will do.
+g = y(0, 0, 0) + y(1, 1, 1) + y(1, 0, 1). With no worker late both compute chunk 2, and either answer will do.
 Read next: `multiplexed_job.py`, then `registry.py`.
 """
 

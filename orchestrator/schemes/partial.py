@@ -52,7 +52,7 @@ class PartialJob:
         self._private, self._workers, self._shared = private, workers, shared
         """m, private chunks of each worker"""
         self.first: BoolArray = np.zeros(workers, dtype=np.bool_)
-        """(workers,) whose first message is in; all of them, when nobody owes one"""
+        """(workers,) whose first message is in; all of them, when no worker owes one"""
         if not private:
             self.first[:] = True
 
@@ -196,7 +196,7 @@ INFO = SchemeInfo(
     constraints="m >= 0, 0 <= s < n",
     load="cyclic, dft: (m+s+1)/((m+1) n); fractional: m/((m+1) n) + 1/((m+1) (n // (s+1)))",
     delay="0",
-    tolerates="any s per round that get their first message through; nobody who sends nothing",
+    tolerates="any s per round that get their first message through; no worker that sends nothing",
     costs="less load than gc for the same s; one more message per worker and round",
     avoid="when slow workers are slow from the start (network, cold start) rather than in computing",
     source="Tandon, Lei, Dimakis, Karampatziakis 2017 (arXiv 1612.03301), section 4",

@@ -32,7 +32,7 @@ class Pipeline(OverlappingScheme[CodedJob], OneRoundScheme):
     """Round t is job t, under its own codeword."""
 
     def wanted(self, t: int) -> tuple[int, ...]:
-        """One worker of each group of job t that nobody has answered for."""
+        """One worker of each group of job t that no worker has answered for."""
         reception = self._active[t].reception
         return tuple(reception.helpful()[: reception.needed])
 

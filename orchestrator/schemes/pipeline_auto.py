@@ -70,7 +70,7 @@ class DealtJob:
         self._group = {worker: group for group, members in enumerate(groups) for worker in members}
         self._first: list[int | None] = [None] * len(groups)
         self.needed = len(groups)
-        """groups that nobody has answered for"""
+        """groups that no worker has answered for"""
 
     def load(self, worker: int, chunk_sizes: FloatArray) -> float:
         """Batches that a worker processes, a fraction of one where the job is one step."""
@@ -104,7 +104,7 @@ class DealtJob:
         return all(answered[members].any() for members in self.groups)
 
     def wanted(self) -> list[int]:
-        """The first worker of each group that nobody has answered for."""
+        """The first worker of each group that no worker has answered for."""
         return [members[0] for members, first in zip(self.groups, self._first, strict=True) if first is None]
 
     def useful(self) -> list[Key]:
@@ -208,7 +208,7 @@ class AutoPipeline(OverlappingScheme[DealtJob]):
             job.add(key.worker)
 
     def wanted(self, t: int) -> tuple[int, ...]:
-        """One worker of each group of job t that nobody has answered for."""
+        """One worker of each group of job t that no worker has answered for."""
         return tuple(self._active[t].wanted())
 
     def straggler_model(self, name: str) -> StragglerModel:

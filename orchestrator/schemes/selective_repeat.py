@@ -4,7 +4,7 @@ Each job has an (n, s) code, s = ceil(B lambda / (W-1+B)): fewer than the lambda
 round t, what job t-B still lacks is computed again by as many workers as it takes; all others work on job t. Job t
 decodes from rounds t and t+B, so T = B. In the last B rounds the others idle; a round without repeats is empty.
 Round t may follow when job t-1-B decodes and job t-1 does too, or at most lambda answers are missing. That is stricter
-than that job t-1 could still be saved if nobody straggled from now on: repeats could save a job that nobody answered.
+than that job t-1 could still be saved if no worker straggled from now on: repeats could save one that none answered.
 Cyclic and dft codes: V are the workers without a result for job t-B, and the |V| - s lowest of them repeat.
 Fractional codes: the lowest worker of each uncovered group repeats.
 
@@ -119,7 +119,7 @@ class SelectiveRepeat(SynchronousScheme[CodedJob]):
     def _recoverable(self, t: int) -> bool:
         """Is job t-1 complete, or does its round miss at most lambda answers?
 
-        Repeats alone could save a job that nobody has answered yet, but only by taking all workers from the next one,
+        Repeats alone could save a job that no worker has answered, but only by taking all workers from the next one,
         and so on for ever. The limit lambda holds no conforming pattern up.
         """
         latest = self._active.get(t - 1)

@@ -96,7 +96,7 @@ class SynchronousScheme(ABC, Generic[State]):
 
     @abstractmethod
     def _recoverable(self, t: int) -> bool:
-        """If round t began now and nobody straggled any more, would every job due from round t on decode in time?"""
+        """If round t began now and no worker straggled any more, would every job due from round t on decode in time?"""
 
     @property
     def adds(self) -> bool:

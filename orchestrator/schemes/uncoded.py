@@ -22,7 +22,7 @@ class Uncoded(OneRoundScheme):
         super().__init__("uncoded", FractionalCode(context.workers, 0, redraw=False), context)
 
     def straggler_model(self, name: str) -> StragglerModel:
-        """Nobody may straggle."""
+        """No worker may straggle."""
         return choose_model(self.name, name, PerRound(0), PerRound(0))
 
 

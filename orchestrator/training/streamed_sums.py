@@ -32,7 +32,7 @@ class StreamedSums:
         self._combiners[place.job].add(place.index, result, 1.0)
 
     def take(self, job: int) -> CodedResult:
-        """An estimate's sum has places that nobody has taken: its tree keeps their room."""
+        """An estimate's sum has places that are not taken: its tree keeps their room."""
         combiner = self._combiners.pop(job)
         combiner.skip_rest()
         return combiner.total()

@@ -53,7 +53,7 @@ INLINE_BYTES = 48 * 1024
 EVENT_INLINE_BYTES = 8 * 1024
 """The same in events, of which AWS takes a sixth of the size."""
 RETIRED_KEPT = 64
-"""Snapshots that nobody should need any more are deleted so many at a time: stragglers may still look for the last."""
+"""Snapshots that are not needed any more are deleted so many at a time: stragglers may still look for the last."""
 EVALUATION_ROWS = 1024
 
 
@@ -192,7 +192,7 @@ class TorchTrainer:
         self._snapshots[job] = Weights(key=key)
 
     def restore(self, job: int) -> None:
-        """Puts the snapshot of a published job into the store again, if it got lost there and is still to be had."""
+        """Puts the snapshot of a published job into the store again, if it got lost there and can still be made."""
         if self._stretched.holds(job):
             return
         trained, key = self._trained[self._jobs.model(job)], self._snapshots[job].key

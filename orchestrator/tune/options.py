@@ -47,7 +47,7 @@ class TuneOptions:
     hour_usd: float = HOUR_USD
     """V, dollars that an hour of waiting is worth; 0: the cheapest, inf: the fastest"""
     schemes: tuple[str, ...] = SCHEMES
-    """of the registry, with those from elsewhere; estimates are not chosen while an exact scheme is to be had"""
+    """of the registry, with those from elsewhere; estimates are not chosen while there is an exact scheme"""
     closing: Closing = field(default_factory=Closing)
     """when rounds close, and what counts after that; what it says of late answers holds by rule earliest alone"""
     memory_mb: int = 2048

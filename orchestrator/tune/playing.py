@@ -1,7 +1,7 @@
 """What the evaluator does not cover, played by the loop: few parameter sets of each scheme, and no more than is told.
 
 Schemes that estimate, or reuse old gradients, are played where they are named, and marked: they change what is learned.
-They are never chosen while an exact scheme is to be had. Schemes from elsewhere are rehearsed before they are played
+They are never chosen while there is an exact scheme. Schemes from elsewhere are rehearsed before they are played
 (`simulate` does that). Parameters come from the scheme's own grid, or from `sampling.py`. Read next: `sampling.py`.
 """
 
@@ -180,7 +180,7 @@ def doubts(best: Choice, played: PlayedByLoop, material: Material, options: Tune
     """What is to be said of the choice: that it estimates, that an estimate is left aside, that it is noisy."""
     told = list(_noise(best, material, options))
     if not best.exact:
-        told.append(f"{best.scheme} {_changes(best)}: it was chosen since no exact scheme was to be had")
+        told.append(f"{best.scheme} {_changes(best)}: it was chosen since there was no exact scheme")
         return tuple(told)
     value = options.value(best.cost_usd, best.total_s)
     better = [each for each in played.estimates if options.value(each.cost_usd, each.total_s) < value]

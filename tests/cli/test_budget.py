@@ -57,7 +57,7 @@ def test_a_run_stops_at_its_budget_and_goes_on_with_a_larger_one(gradmux: Gradmu
 
     again = gradmux("resume", "small-2", "-q")
     assert (again.code, again.err.count("may cost $40")) == (5, 1)
-    assert gradmux("cost", "small-2", "--json").document["total"] == cost["total"], "what is spent calls nobody"
+    assert gradmux("cost", "small-2", "--json").document["total"] == cost["total"], "what is spent calls no worker"
 
     resumed = gradmux("resume", "small-2", "--max-cost-usd", "1000", "--json")
     assert resumed.code == 0, resumed.err

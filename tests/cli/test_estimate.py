@@ -1,4 +1,4 @@
-"""`submit --dry-run` tells what a job will cost, calls nobody, and agrees with what the run then costs."""
+"""`submit --dry-run` tells what a job will cost, calls no worker, and agrees with what the run then costs."""
 
 from __future__ import annotations
 

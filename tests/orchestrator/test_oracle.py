@@ -69,5 +69,5 @@ def test_reproduces_the_published_simulator_on_a_formula_s_delays(case: dict[str
     got = simulate(published.delays_s(case), case["scheme"], published.params(case), options)
     np.testing.assert_allclose(got.durations, case["durations"], rtol=0, atol=1e-9)
     assert got.total_s == pytest.approx(case["total"], abs=1e-9)
-    if case["scheme"] != "uncoded":  # it waits for everybody in any case, which the published figures do not count
+    if case["scheme"] != "uncoded":  # it waits for all workers in any case, which the published figures do not count
         assert got.waits == case["waits"]

@@ -33,7 +33,7 @@ TIGHT = 0.7
 
 
 def find(door: Door, name: str) -> Function | Finding:
-    """The function, or why there is none to be had."""
+    """The function, or why there is none."""
     try:
         found = find_function(door, name)
     except ApiError as error:

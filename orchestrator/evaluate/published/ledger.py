@@ -43,7 +43,7 @@ class Plays:
     rounds: IntArray
     """(columns,) rounds that are played"""
     asked: Mapping[int, BoolArray] = field(default_factory=dict)
-    """round -> (columns, n) who is invoked, for the rounds in which that is not everybody"""
+    """round -> (columns, n) which workers are invoked, for the rounds in which not all are"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -83,7 +83,7 @@ class _Repeat:
             self._repeats.now[same] = self._lowest_of_open(line, lacking[same], tolerance[same])
 
     def _lowest_of_open(self, line: IntArray, lacking: Bits, tolerance: IntArray) -> Bits:
-        """The lowest worker of each group of a fractional code in which everybody is lacking."""
+        """The lowest worker of each group of a fractional code in which every worker is lacking."""
         workers = self._batch.workers
         cover = Cover(workers, group_count(workers, tolerance))
         open_ = cover.by_group(bits.unpack(lacking, workers)[:, line])
@@ -96,7 +96,7 @@ class _Repeat:
         return ~bits.meet(late, self._repeats.now.take(of, axis=0))
 
     def _round(self, t: int) -> None:
-        """All workers are invoked; past the last job only if somebody repeats."""
+        """All workers are invoked; past the last job only if a worker repeats."""
         game, draws = self._game, self._draws
         idle = t >= self._setting.jobs
 

@@ -75,7 +75,7 @@ def test_reproduces_the_published_simulator_on_a_formula_s_delays(case: dict[str
     assert played.durations_s is not None
     np.testing.assert_allclose(played.durations_s[:, 0], case["durations"], rtol=0, atol=1e-9)
     assert played.total_s[0] == pytest.approx(case["total"], abs=1e-9)
-    if case["scheme"] != "uncoded":  # it waits for everybody in any case, which the published figures do not count
+    if case["scheme"] != "uncoded":  # it waits for all workers in any case, which the published figures do not count
         assert played.waits[0] == case["waits"]
 
 

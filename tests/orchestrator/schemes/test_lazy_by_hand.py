@@ -14,7 +14,7 @@ from tests.orchestrator.schemes.cases import Session
 
 
 def test_by_hand() -> None:
-    """The example of the module: step 1 asks nobody, step 2 asks both."""
+    """The example of the module: step 1 asks no worker, step 2 asks both."""
 
     class Moves:
         def weights(self, job: int, other: int) -> float:
