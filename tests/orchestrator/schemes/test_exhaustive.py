@@ -7,10 +7,10 @@ At W = 4 and n = 3 or 4 M-SGC is played up to permutations of workers that are a
 its shared parts (fractional), or all of them (lambda = n, where nothing is shared; cyclic codes, which only count).
 What a cyclic code solves for does depend on who answered: every set of answers to its shared parts is decoded besides.
 Smaller sizes are played in full, and the reduced play is held to them: it must stand for just as many rounds.
-Complete in this sense: 331,626 rounds are played (a state and a pattern each), and stand for all 1,582,520.
+Complete in this sense: 331,626 rounds (a state and a pattern each), which stand for all 1,582,520.
 EXHAUSTIVE=1 plays every one of these itself: none failed, in nine minutes of processor time on a busy machine.
-Without it the longest games of n = W = 4, bursts of 3 under 3 or 4 stragglers, are left to it: half a minute to play
-seven schemes, of which each number alone is also that of shorter games.
+Without it the longest games are left out: n = W = 4 with bursts of 3 under 3 or 4 stragglers, seven schemes, of which
+each number alone is also that of shorter games.
 """
 
 from __future__ import annotations
