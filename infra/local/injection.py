@@ -72,7 +72,7 @@ class DelayPlan:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
         """The plan that `to_json` and JSON made of one."""
-        return cls(**{**fields, **{name: _rows(fields[name]) for name in ("delays_s", "found_s")}})
+        return cls(**{**fields, **{name: _rows(fields.get(name, ())) for name in ("delays_s", "found_s")}})
 
     def delay_s(self, round: int, worker: int, attempt: int, load: float) -> float:
         """Real seconds from acceptance to the earliest answer; 0 when nothing is injected, inf when the call fails.

@@ -15,10 +15,12 @@ from gradmux.orchestrator.demo.contest import QUICK, Contest, Contestant, Entry,
 from gradmux.orchestrator.results import ModelResult, RunResult
 from gradmux.orchestrator.training.trial.clean import clean_process
 from tests.cli.conftest import Gradmux
+from tests.commands import warm_emulator
 
 
 def test_six_schemes_train_four_models_exactly(gradmux: Gradmux) -> None:
     clean_process()  # in which models are tried: it lasts as long as the process that runs commands
+    warm_emulator.begin()
     before = set(psutil.Process().children(recursive=True))
     ran = gradmux("demo", "--quick", "--json")
     assert ran.code == 0, ran.err

@@ -215,7 +215,7 @@ def test_a_detached_run_that_cannot_begin_says_why(gradmux: Gradmux, job: Path, 
     keep_job(prepared, home, job.parent)
     (home / "runs" / "small-1" / "materials" / "materials.json").write_text("{}")
     ran = gradmux("resume", "small-1", "--detach")
-    assert ran.code == 1
+    assert ran.code == 2
     assert "materials.json cannot be read: restore the file, or submit the job again" in ran.err
     assert len(ran.err.splitlines()) == 1
 

@@ -71,8 +71,9 @@ def start_warm(arguments: Sequence[str], folder: Path, environment: Mapping[str,
 def _server() -> socket.socket:
     """The way to the server; it ends when this end of the way is closed, at the latest with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # An OpenBLAS with more threads starts them when it is imported.
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OPENBLAS_NUM_THREADS": "1"}
+    # An OpenBLAS with more threads starts them when it is imported, and so does Arrow's allocator, which pandas brings.
+    alone = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+    environment = {**os.environ, **alone, "PYTHONPATH": str(PROJECT)}
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.commands.warm_server", str(theirs.fileno())],

@@ -32,6 +32,11 @@ def warm_emulators(wanted: bool) -> None:
     setattr(launch, "subprocess", Forks if wanted else subprocess)  # noqa: B010
 
 
+def begin() -> None:
+    """Starts the process that emulators are forks of, which stays: for tests that count processes."""
+    _server()
+
+
 class WarmServer(Warm):
     """A server process; with its two streams it is to `launch.py` what a `subprocess.Popen` is."""
 

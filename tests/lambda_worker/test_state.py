@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import struct
 from collections import Counter, OrderedDict, deque
@@ -17,10 +18,12 @@ from gradmux.lambda_worker.state import StateError, decode_state, encode_state, 
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Equal to the bit, NaN and signed zeros included, and of one type."""
+    """Equal to the bit, NaN in tensors and signed zeros included, and of one type."""
     if isinstance(one, torch.Tensor):
         same = isinstance(other, torch.Tensor) and (one.dtype, one.shape) == (other.dtype, other.shape)
         return bool(same and one.reshape(-1).view(torch.uint8).equal(other.reshape(-1).view(torch.uint8)))
+    if isinstance(one, float) and math.isnan(one):
+        return type(other) is float and math.isnan(other)  # JSON's "nan" has no sign
     if isinstance(one, float):
         return type(other) is float and struct.pack("<d", one) == struct.pack("<d", other)
     if isinstance(one, dict):

@@ -41,6 +41,7 @@ from gradmux.orchestrator.store import Keys, MemoryStore
 from gradmux.orchestrator.training.data import put_dataset
 from gradmux.orchestrator.training.requests import RequestBuilder, RunMaterials, Wire
 from gradmux.orchestrator.training.trainer import TorchTrainer
+from tests.commands import warm_emulator
 
 LONG_S = 60.0
 ROWS, WORKERS = 24, 3
@@ -272,6 +273,7 @@ class BackendContract:
         assert all(each.check and each.says for each in findings)
 
     def test_nothing_is_left_of_it(self, backend: Backend, prepared: Prepared) -> None:
+        warm_emulator.begin()
         before = _children()
         with backend.open(prepared.config, life=1) as place, closing(Run(prepared, place)) as run:
             run.fleet.invoke([run.call(0)])
