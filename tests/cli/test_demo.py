@@ -16,6 +16,7 @@ from gradmux.orchestrator.results import ModelResult, RunResult
 from gradmux.orchestrator.training.trial.clean import clean_process
 from tests.cli.conftest import Gradmux
 from tests.commands import warm_emulator
+from tests.commands.command_line import wait_until
 
 
 def test_six_schemes_train_four_models_exactly(gradmux: Gradmux) -> None:
@@ -24,7 +25,7 @@ def test_six_schemes_train_four_models_exactly(gradmux: Gradmux) -> None:
     before = set(psutil.Process().children(recursive=True))
     ran = gradmux("demo", "--quick", "--json")
     assert ran.code == 0, ran.err
-    assert set(psutil.Process().children(recursive=True)) <= before
+    wait_until(lambda: set(psutil.Process().children(recursive=True)) <= before)
     schemes = ran.document["schemes"]
     assert [scheme["scheme"] for scheme in schemes] == ["uncoded", "gc", "gc", "sr-sgc", "m-sgc", "pipeline"]
     for scheme in schemes:
