@@ -69,13 +69,13 @@ class Rows:
     def tasks(self, keys: Set[Key]) -> list[Task]:
         """What these results answer. Raises: KeyError for one that has not come."""
         asked = self._asked
-        left: Set[Key] = keys
+        left = set(keys)
         for answered in self.answered.values():
             left = left - answered
         if left:
             raise KeyError("one of these has not come")
         found = [asked[t][worker][slot] for t, worker, slot in keys]
-        if None in found:
+        if not all(found):  # a task is true, and None is not; to compare each with None would take longer
             raise KeyError("one of these is no task")
         return cast(list[Task], found)
 
