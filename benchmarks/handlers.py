@@ -15,7 +15,7 @@ def reply_of(size: int) -> dict[str, Any]:
     """A good reply to somebody, with about so many bytes of gradient."""
     elements = np.random.default_rng(0).normal(size=max(1, size // 4)).astype(np.float32)
     buffer = encode_result(elements, np.ones(4))
-    return reply_json(Reply("gradient", "", 0, 0, 0, 1, (Result(0, 0, "ok", buffer=buffer, size=len(buffer)),)))
+    return reply_json(Reply("gradient", "any", 0, 0, 0, 1, (Result(0, 0, "ok", buffer=buffer, size=len(buffer)),)))
 
 
 def answer(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -98,6 +98,7 @@ def main() -> int:
     settings = EmulatorConfig(
         handler="benchmarks.handlers:answer",
         preload=("benchmarks.handlers",),
+        python_path=(str(Path(__file__).parents[1]),),
         warm=workers,
         concurrency=workers,
     )

@@ -191,7 +191,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", type=Path, default=peers_python(), metavar="PYTHON", help="has aiobotocore")
     arguments = parser.parse_args()
-    settings = EmulatorConfig(handler="benchmarks.handlers:answer", preload=("benchmarks.handlers",))
+    project = str(Path(__file__).parents[1])
+    settings = EmulatorConfig(
+        handler="benchmarks.handlers:answer", preload=("benchmarks.handlers",), python_path=(project,)
+    )
     print(f"{'bytes':>9} {'client':12} {'request':10} {'wall, us':>12} {'CPU, us':>12} {'of boto3':>9}")
     with Emulator(settings) as emulator:
         where = Where(emulator.s3_endpoint, emulator.secret.access_key, emulator.secret.secret_key)

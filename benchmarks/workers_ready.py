@@ -71,7 +71,12 @@ def train_on(port: int, function: str, workers: range) -> None:
 def forked(workers: int) -> dict[str, float]:
     """Our way: workers forked from a warmed zygote."""
     began = time.perf_counter()
-    config = EmulatorConfig(handler="benchmarks.workers_ready:train_step", preload=("torch",), concurrency=workers)
+    config = EmulatorConfig(
+        handler="benchmarks.workers_ready:train_step",
+        preload=("torch",),
+        concurrency=workers,
+        python_path=(str(Path(__file__).parents[1]),),
+    )
     with Emulator(config) as emulator:
         up = time.perf_counter()
         emulator.admin.warm(workers)
