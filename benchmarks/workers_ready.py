@@ -18,6 +18,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
 from gradmux.infra.local import Emulator, EmulatorConfig
 
 NAIVE_PROCESSES = 2
@@ -55,12 +59,17 @@ def pss_mb(pid: int) -> float:
     raise ValueError(f"no Pss line for process {pid}")
 
 
-def train_on(port: int, function: str, workers: range) -> None:
+def train_on(emulator: Emulator, workers: range) -> None:
     """Lets these workers train one step each, one after the other."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=120)
+    config, secret = emulator.config, emulator.secret
+    target = f"/2015-03-31/functions/{config.function}/invocations"
+    auth = SigV4Auth(Credentials(secret.access_key, secret.secret_key), "lambda", config.region)
+    connection = HTTPConnection("127.0.0.1", emulator.started.lambda_port, timeout=120)
     for worker in workers:
         event = json.dumps({"round": 0, "worker": worker, "attempt": 1, "load": 0.0})
-        connection.request("POST", f"/2015-03-31/functions/{function}/invocations", event)
+        request = AWSRequest("POST", emulator.lambda_endpoint + target, data=event)
+        auth.add_auth(request)
+        connection.request("POST", target, event, dict(request.headers))
         response = connection.getresponse()
         body = response.read()
         if response.status != 200 or response.getheader("X-Amz-Function-Error"):
@@ -83,7 +92,7 @@ def forked(workers: int) -> dict[str, float]:
         ready = time.perf_counter()
         with ThreadPoolExecutor(CALLERS) as callers:
             shares = [range(first, workers, CALLERS) for first in range(CALLERS)]
-            list(callers.map(lambda share: train_on(emulator.started.lambda_port, config.function, share), shares))
+            list(callers.map(lambda share: train_on(emulator, share), shares))
         trained = time.perf_counter()
         pids = [emulator.started.processes["zygote"][0], *(each["pid"] for each in emulator.admin.sandboxes())]
         memory_mb = sum(pss_mb(pid) for pid in pids)

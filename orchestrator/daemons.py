@@ -1,4 +1,4 @@
-"""Threads that nobody waits for: a call that hangs in one does not keep the process from ending.
+"""Threads that are not waited for: a call that hangs in one does not keep the process from ending.
 
 `ThreadPoolExecutor` joins its threads when the interpreter ends, so that a server which does not answer any more would
 hold a run that has given up long ago. Each call sees the context variables of who submitted it. Knows nothing of calls.

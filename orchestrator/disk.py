@@ -203,7 +203,7 @@ def tighten(path: Path) -> None:
 
 
 def tighten_all(folder: Path) -> None:
-    """The same for a folder and all that lies in it. The folder comes first: from then on nobody else gets in."""
+    """The same for a folder and all that lies in it. The folder comes first: from then on no other user gets in."""
     tighten(folder)
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):

@@ -1,4 +1,4 @@
-"""How many bytes a request is going to move, told by who makes it to who waits for it: large ones may take longer.
+"""How many bytes a request is going to move, which whatever waits for it has to know: large ones may take longer.
 
 Told through a context variable, since many layers and threads may lie between the two. Knows no store.
 """

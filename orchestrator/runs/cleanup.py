@@ -1,7 +1,7 @@
 """What a life that ends does to the store: tells its workers to stop, and removes what only its run needed.
 
 That is what the run has there for its workers alone: snapshots, results, sums. A run that is resumed publishes its own
-anew, so that nobody ever reads those of a former life again; what resume needs lies elsewhere (`mirror.py`). Knows
+anew, so that those of a former life are never read again; what resume needs lies elsewhere (`mirror.py`). Knows
 neither loop nor scheme. Read next: `orchestrator/store.py`, for the names.
 """
 

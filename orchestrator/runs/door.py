@@ -228,7 +228,7 @@ class Door:
             yield from self._pieces(piece.name, None)
 
     def result(self) -> Brought | None:
-        """What the run came to, if it is done. Raises ConfigError."""
+        """The result of the run, if it is done. Raises ConfigError."""
         if "result.json" not in self._sizes:
             return None
         key = self._keys.folder("result.json")
@@ -280,7 +280,7 @@ class Door:
         """An object of the folder. Raises ConfigError: it is not there, or larger than such a thing is."""
         key = self._keys.folder(name)
         if name not in self._sizes:
-            raise ConfigError(f"{key} is not in this bucket, so that nobody can go on with the run from there")
+            raise ConfigError(f"{key} is not in this bucket, so that the run cannot go on from there")
         bound = self._sizes[name] if most is None else most
         return _within(self._store.pieces(key), bound, key)
 

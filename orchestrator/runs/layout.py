@@ -28,28 +28,28 @@ def require_layout(paths: RunPaths) -> None:
 
 
 def _require_file(path: Path) -> None:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be looked at: {error.strerror}") from error
-    if not stat.S_ISREG(mode):
+    mode = _mode(path)
+    if mode is not None and not stat.S_ISREG(mode):
         raise ConfigError(f"{path} must be a file, but is {_kind(mode)}: move it away, or put the file in its place")
 
 
 def _require_folder(path: Path) -> None:
     """A link to a folder is one: a large disk may have the checkpoints."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be looked at: {error.strerror}") from error
-    if not path.is_dir():
+    mode = _mode(path)
+    if mode is not None and not path.is_dir():
         raise ConfigError(
             f"{path} must be a folder, but is {_kind(mode)}: move it away, or put the folder in its place"
         )
+
+
+def _mode(path: Path) -> int | None:
+    """What lies there, no link being followed; None: nothing."""
+    try:
+        return path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be looked at: {error.strerror}") from error
 
 
 def _kind(mode: int) -> str:

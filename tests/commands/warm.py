@@ -69,19 +69,22 @@ def start_warm(arguments: Sequence[str], folder: Path, environment: Mapping[str,
 
 @cache
 def _server() -> socket.socket:
-    """The way to the server; it ends when this end of the way is closed, at the latest with this process."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # An OpenBLAS with more threads starts them when it is imported, and so does Arrow's allocator, which pandas brings.
     alone = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-    environment = {**os.environ, **alone, "PYTHONPATH": str(PROJECT)}
+    return begin_server("tests.commands.warm_server", alone)
+
+
+def begin_server(module: str, environment: Mapping[str, str]) -> socket.socket:
+    """The way to a process of `module`; it ends when this end of the way is closed, at the latest with this process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.commands.warm_server", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", module, str(theirs.fileno())],
             cwd="/",
-            env=environment,
+            env={**os.environ, **environment, "PYTHONPATH": str(PROJECT)},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
-    process.returncode = 0  # nobody waits for it
+    process.returncode = 0  # it is not waited for
     return ours

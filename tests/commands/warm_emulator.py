@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -21,7 +20,7 @@ from typing import IO, Any
 
 from gradmux.infra.local import launch
 from gradmux.lambda_worker.processor import pinned_kernels
-from tests.commands.warm import PROJECT, Warm
+from tests.commands.warm import Warm, begin_server
 
 ZYGOTE_VARIABLES = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """as the process that workers are forked from has them when it imports torch"""
@@ -71,17 +70,4 @@ class Forks:
 
 @cache
 def _server() -> socket.socket:
-    """The way to the server; it ends when this end of the way is closed, at the latest with this process."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    environment = {**os.environ, **ZYGOTE_VARIABLES, **pinned_kernels(), "PYTHONPATH": str(PROJECT)}
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tests.commands.warm_emulator_server", str(theirs.fileno())],
-            cwd="/",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-    process.returncode = 0  # nobody waits for it
-    return ours
+    return begin_server("tests.commands.warm_emulator_server", {**ZYGOTE_VARIABLES, **pinned_kernels()})
