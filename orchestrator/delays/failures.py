@@ -22,7 +22,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Failures:
-    """When failed calls are found. Raises: ConfigError for a timeout that is no duration."""
+    """When failed calls are found. Raises: ConfigError for what is no duration."""
 
     timeout_s: float = TIMEOUT_S
     """seconds that a function may run"""
@@ -33,9 +33,16 @@ class Failures:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.timeout_s) and self.timeout_s > 0):
             raise ConfigError(f"timeout_s must be a number of seconds above 0, got {self.timeout_s:g}")
+        if self.found_s is not None and not (self.found_s >= 0).all():
+            raise ConfigError("found_s, when failed calls are found, must be seconds >= 0; inf: not known")
 
     def instants(self, delays_s: FloatArray) -> FloatArray:
-        """(rounds, columns) seconds until each failed call of these delays is found; 0 beside an answer."""
+        """(rounds, columns) seconds until each failed call of these delays is found; 0 beside an answer.
+
+        Raises: ConfigError when `found_s` is of other calls.
+        """
+        if self.found_s is not None and self.found_s.shape != delays_s.shape:
+            raise ConfigError(f"found_s has shape {self.found_s.shape}, but the delays have {delays_s.shape}")
         stated_s = self.timeout_s if self.found_s is None else np.minimum(self.found_s, self.timeout_s)
         return np.where(np.isinf(delays_s), stated_s, 0.0)
 

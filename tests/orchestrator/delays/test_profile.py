@@ -158,3 +158,14 @@ def test_when_a_failure_was_found_stands_beside_it_and_goes_with_its_round() -> 
 def test_a_timeout_is_a_duration() -> None:
     with pytest.raises(ConfigError, match="timeout_s must be a number of seconds above 0"):
         Failures(0.0)
+
+
+@pytest.mark.parametrize("odd", [np.nan, -1.0])
+def test_when_a_failure_is_found_is_a_duration_too(odd: float) -> None:
+    with pytest.raises(ConfigError, match="found_s, when failed calls are found, must be seconds >= 0"):
+        Failures(found_s=np.array([[odd, 1.0]]))
+
+
+def test_what_is_found_is_of_the_same_calls() -> None:
+    with pytest.raises(ConfigError, match=r"found_s has shape \(1, 2\), but the delays have \(1, 3\)"):
+        Failures(found_s=np.ones((1, 2))).instants(np.array([[np.inf, 1.0, 2.0]]))
